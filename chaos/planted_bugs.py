@@ -54,7 +54,7 @@ BUGS = [
         PlantedBug(
             "votes and terms not written",
             symbol="Replica._persist",
-            right="jobs.append(lambda: self._ledger.save_ballot(ballot))",
+            right="jobs.append(lambda: self.ledger.save_ballot(ballot))",
             wrong="jobs.append(lambda: None)",
         ),
         scenario="F12-swapped-majorities",

@@ -152,10 +152,37 @@ def test_counters_and_log_tell_what_happened(three: Cluster) -> None:
         return "".join(log.read_text() for log in logs)
 
     for line in (
-        rf"orders-0: this node is the leader now, in term \d+; before: node {leader}\n",
+        rf"orders-0: this node is the leader now, in term \d+; before: node {leader}; cause: \w.*\n",
         rf"node {leader} at \S+ is down: ",
     ):
         eventually(said, lambda text, line=line: re.search(line, text) is not None, what=line)  # type: ignore[misc]
+
+
+def test_changes_of_members_are_events(three: Cluster) -> None:
+    """Whoever leads a partition or the metadata says which members it had and has, and why; once for all nodes."""
+    three.ask("topic", "create", "orders", "-p", "1", "-r", "2")
+    first = eventually(lambda: three.partitions("orders")[0]["replicas"], lambda replicas: len(replicas) == 2)
+    pair = ", ".join(map(str, sorted(first)))
+    [third] = {1, 2, 3} - set(first)
+
+    def said() -> str:
+        return "".join((three.directory / node["log"]).read_text() for node in three.nodes.values())
+
+    def wait_for(members: str, reason: str) -> None:
+        # A leader that is lost during the change has its successor complete it.
+        line = rf"{members}, in term \d+: ({reason}|begun by an earlier leader)\n"
+        eventually(said, lambda text: re.search(line, text) is not None, what=line)
+
+    moved = "reassignment to nodes [1-3, ]+"
+    three.ask("topic", "alter", "orders", "-r", "3", "--yes")
+    wait_for(rf"orders-0: members are now 1, 2, 3 \(were {pair}, learner {third}\)", moved)
+    three.ask("topic", "alter", "orders", "-r", "2", "--yes")
+    wait_for(r"orders-0: members are now \d, \d \(were 1, 2, 3\)", moved)
+    three.ask("cluster", "remove", "3", "--vote-only", "--yes")
+    wait_for(r"metadata-0: members are now 1, 2, learner 3 \(were 1, 2, 3\)", "request to take the vote of node 3")
+    three.ask("cluster", "add", "3")
+    wait_for(r"metadata-0: members are now 1, 2, 3 \(were 1, 2, learner 3\)", "request to give a vote to node 3")
+    assert re.search(r"node 3 at \S+ is registered: it has joined the cluster\n", said())
 
 
 def test_topic_has_three_replicas_unless_told(three: Cluster) -> None:

@@ -361,7 +361,7 @@ class Scene:
 
     def take(self, replica: Replica, node: Node, ready: Ready) -> None:
         if ready.leadership is not None:
-            role, _, leader = ready.leadership
+            role, leader = ready.leadership.role, ready.leadership.leader
             follows = f" of n{leader}" if leader is not None and leader != node.node_id else ""
             self.lines.append(f"{replica.label} is {role.value}{follows}")
         if ready.truncate_from is not None:

@@ -53,6 +53,7 @@ from drmq.model import DrmqError, GroupId, MemberId, NodeId, TopicId, member_id,
 from drmq.model.names import CLUSTER_METADATA, CONSUMER_OFFSETS, SHARE_GROUP_STATE
 from drmq.raft import Refusal
 from drmq.storage import LedgerCorrupt, LogCorrupt, StorageError
+from drmq.telemetry.system_errors import in_words
 from drmq.transport.peers import Network, NoNetwork, PeerError, PeerNetwork
 
 log = logging.getLogger("drmq.broker")
@@ -284,7 +285,9 @@ class Broker:
             opened.state.check_log()
             return opened
         except (StorageError, OSError) as error:
-            problem = f"{error.finding}; {_NO_METADATA}" if isinstance(error, LogCorrupt | LedgerCorrupt) else error
+            problem = (
+                f"{error.finding}; {_NO_METADATA}" if isinstance(error, LogCorrupt | LedgerCorrupt) else in_words(error)
+            )
             raise StateUnreadable(f"the metadata log cannot be read: {problem}") from error
 
     def _metadata_config(self) -> Any:
@@ -450,7 +453,7 @@ class Broker:
             self.store.require_feature_levels()
         except OSError as error:
             # The disk is full, perhaps. It is tried again at the next change; until then only the log has the level.
-            log.warning("%s is not marked as one of this release: %s", self.store.location, error)
+            log.warning("%s is not marked as one of this release: %s", self.store.location, in_words(error))
 
     def _why_stopped(self, group: GroupId) -> str | None:
         slot = self.partitions.slots(group.topic_id).get(group.partition)
@@ -512,7 +515,7 @@ class Broker:
             try:
                 await self.maintenance.save_producers(partition, force=True)
             except (StorageError, OSError) as error:
-                log.warning("no snapshot of the producers of %r: %s", partition, error)
+                log.warning("no snapshot of the producers of %r: %s", partition, in_words(error))
         for machine in self._machines():
             await self.maintenance.save_machine(machine, waits=False)
         await self._close_network()
@@ -559,7 +562,7 @@ class Broker:
                 await self.partitions.on_writer(partition, partition.log.close)
                 await self.partitions.on_writer(partition, partition.replica.ledger.close)
             except (StorageError, OSError) as error:
-                log.error("%r was not closed cleanly: %s", partition, error)
+                log.error("%r was not closed cleanly: %s", partition, in_words(error))
         await asyncio.to_thread(self._end_threads)
 
     def _end_threads(self) -> None:

@@ -27,11 +27,11 @@ The interface, for a driver
     node.tick(patience, may_campaign)            at a steady pace
     node.receive(message)                        from a peer; raises ProtocolError: close that connection
     node.propose(payloads) -> first index        these four raise a Refusal, and then nothing has changed
-    node.propose_configuration(voters, learners) -> index
+    node.propose_configuration(voters, learners, reason) -> index
     node.read_index(context)
     node.transfer_leadership(target)
-    node.campaign()                              when there is no reason to wait for a timeout
-    node.on_leader_lost(rank)                    the leader's process is gone: do not wait for it
+    node.campaign(cause)                         when there is no reason to wait for a timeout
+    node.on_leader_lost(rank, cause)             the leader's process is gone: do not wait for it
     node.on_member_lost(member, ticks)           a member's node is gone
     node.on_voter_returned(rank)                 a voter's node is back: do not wait after failed campaigns
     node.on_member_restarted(member)             a member has a new process: verify again what it holds
@@ -142,7 +142,7 @@ from drmq.raft.messages import (
 from drmq.raft.node import Node, PeerProgress
 from drmq.raft.options import RaftOptions
 from drmq.raft.progress import ProgressState
-from drmq.raft.ready import Leadership, ReadConfirmed, Ready
+from drmq.raft.ready import Cause, Leadership, MembersChange, ReadConfirmed, Ready
 from drmq.raft.snapshot import ChunkToSave, ChunkWanted, SnapshotId, SnapshotMeta, SnapshotReceiving
 from drmq.raft.types import (
     NO_INDEX,
@@ -163,6 +163,7 @@ __all__ = [
     "AppendAccepted",
     "AppendRejected",
     "AppendRequest",
+    "Cause",
     "ChangeInProgress",
     "ChunkToSave",
     "ChunkWanted",
@@ -178,6 +179,7 @@ __all__ = [
     "Leadership",
     "LogIndex",
     "LogReader",
+    "MembersChange",
     "MemoryStorage",
     "Message",
     "Node",

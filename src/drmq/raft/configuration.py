@@ -60,6 +60,11 @@ class Configuration:
         """The configuration that follows a joint one."""
         return replace(self, voters_before=frozenset())
 
+    def begun(self) -> Configuration:
+        """The configuration before a joint one. Its new voters were learners: nobody votes who was none before."""
+        voters = self.voters_before
+        return Configuration(voters, (self.voters | self.learners) - voters)
+
     def towards(self, voters: frozenset[NodeId], learners: frozenset[NodeId]) -> Configuration:
         """The next configuration on the way to these members: joint, unless the voters stay as they are."""
         assert not self.is_joint, self

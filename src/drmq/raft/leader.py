@@ -42,6 +42,7 @@ from drmq.raft.progress import Progress, ProgressState, Turn
 from drmq.raft.proposals import UncommittedProposals
 from drmq.raft.quorum import quorum_reached
 from drmq.raft.read_index import ReadRounds
+from drmq.raft.ready import Cause, MembersChange
 from drmq.raft.snapshot import ChunkWanted, SnapshotId, SnapshotSending, Stage
 from drmq.raft.state import ReplicaState
 from drmq.raft.transfer import Transfer
@@ -76,6 +77,11 @@ class Leader:
             self._append(EntryKind.CONFIGURATION, configuration_to_bytes(state.configuration))
         else:
             self._append(EntryKind.NOTHING, b"")
+        # After a start it is not known which changes in the log are old. Those that arrived since are new.
+        known = state.configurations.at(max(state.log.commit_index, state.last_index_at_start))
+        self._members_before = known.begun() if known.is_joint else known
+        """The members as of the last complete change that was reported."""
+        self._change_reason = ""
         self._follow_configuration()
         self._send_heartbeats()
 
@@ -93,6 +99,7 @@ class Leader:
         if self._tick_count >= self._quorum_deadline_tick and not self._hears_quorum(patience):
             # The nodes on the other side of a partition may have elected a leader. Clients that wait for this one would
             # wait in vain, so it steps down (Raft thesis, section 6.2).
+            state.cause, state.caused_by = Cause.NO_QUORUM, None
             state.become_follower(state.term, None)
             return
         if self.transfer is not None and self._tick_count >= self.transfer.deadline_tick:
@@ -158,7 +165,7 @@ class Leader:
             raise TransferInProgress(self.transfer.target)
         self._proposals.check(size_bytes, count)
 
-    def propose_configuration(self, voters: frozenset[NodeId], learners: frozenset[NodeId]) -> LogIndex:
+    def propose_configuration(self, voters: frozenset[NodeId], learners: frozenset[NodeId], reason: str) -> LogIndex:
         """Start a membership change. Raises a `Refusal`."""
         state = self._state
         if self.transfer is not None:
@@ -170,6 +177,7 @@ class Leader:
         if state.configuration.is_joint or state.configurations.latest_index > state.log.commit_index:
             raise ChangeInProgress("the last change is not complete")
         configuration = check_change(state.configuration, voters, learners, self._check_caught_up)
+        self._change_reason = reason
         return self._append_configuration(configuration)
 
     def keeps_up(self, progress: Progress) -> bool:
@@ -429,8 +437,18 @@ class Leader:
             return
         if state.configuration.is_joint:
             self._append_configuration(state.configuration.settled())
-        elif not state.configuration.votes(state.node_id):
+            return
+        if state.configuration is not self._members_before:
+            self._report_members()
+        if not state.configuration.votes(state.node_id):
             self._resign()
+
+    def _report_members(self) -> None:
+        state, before = self._state, self._members_before
+        # The first entry of a group repeats the members that it has from the start.
+        if state.configuration != before:
+            state.members_changes.append(MembersChange(before, state.configuration, state.term, self._change_reason))
+        self._members_before, self._change_reason = state.configuration, ""
 
     def _resign(self) -> None:
         """Step down because this node no longer votes; first send the commit, and ask the best voter to campaign."""
@@ -441,7 +459,16 @@ class Leader:
         )
         if fittest is not None and self.progress[fittest].match == state.log.last_index:
             state.send(TimeoutNow(state.node_id, fittest, state.term))
+        state.cause, state.caused_by = Cause.NO_VOTE, None
         state.become_follower(state.term, None)
+
+    def on_later_term(self, sender: NodeId) -> None:
+        """A message of a later term ends this leadership: record why."""
+        state, transfer = self._state, self.transfer
+        if transfer is not None and transfer.asked:
+            state.cause, state.caused_by = Cause.HANDED_OVER, transfer.target
+        else:
+            state.cause, state.caused_by = Cause.LATER_TERM, sender
 
     # Reads
 

@@ -40,7 +40,7 @@ from drmq.raft.messages import (
 )
 from drmq.raft.options import RaftOptions
 from drmq.raft.progress import ProgressState
-from drmq.raft.ready import Leadership, Ready
+from drmq.raft.ready import Cause, Leadership, Ready
 from drmq.raft.snapshot import SnapshotId, SnapshotMeta, SnapshotReceiving
 from drmq.raft.state import ReplicaState
 from drmq.raft.types import NO_INDEX, EntryKind, HardState, LogIndex, Payload, Role, Term
@@ -105,7 +105,7 @@ class Node:
         self._learners_take_turns = learners_take_turns
         self._reads_refused: list[object] = []
         self._handed_hard_state = hard_state
-        self._handed_leadership = Leadership(Role.FOLLOWER, hard_state.term, None)
+        self._handed_leadership: tuple[Role, Term, NodeId | None] = (Role.FOLLOWER, hard_state.term, None)
         self._handed_commit = log.commit_index
         self._ready_number = 0
         self._persisted_number = 0
@@ -253,13 +253,14 @@ class Node:
             self._dispatch(message)
             self._follow_role()
 
-    def campaign(self) -> None:
+    def campaign(self, cause: Cause = Cause.TIMEOUT) -> None:
         """Try to become leader now, as if the timeout had passed. Does nothing if this node may not campaign."""
         if self._leader is None and self._state.may_campaign:
+            self._state.campaign_cause = cause
             self._election.campaign()
             self._follow_role()
 
-    def on_leader_lost(self, rank: int = 0) -> None:
+    def on_leader_lost(self, rank: int = 0, cause: Cause = Cause.LEADER_DOWN) -> None:
         """The driver has reason to believe that the leader's process is gone: start an election soon.
 
         Drivers that give different ranks to the members, from 0, make them campaign one after the other. A mistake does
@@ -268,11 +269,13 @@ class Node:
         state = self._state
         if state.role is Role.FOLLOWER and state.leader_id is not None:
             state.leader_id = None
+            state.campaign_cause = cause
             state.hasten_election(rank)
 
-    def hasten_election(self) -> None:
+    def hasten_election(self, cause: Cause) -> None:
         """The driver wants this replica to become leader if the group has none: campaign soon."""
         if self._leader is None and self._state.leader_id is None:
+            self._state.campaign_cause = cause
             self._state.hasten_election(0)
 
     def delay_election(self, patience: int) -> None:
@@ -316,9 +319,11 @@ class Node:
         """Raise the `Refusal` that a proposal of one payload of this size would get now, if any."""
         self._must_lead().check_proposal(size_bytes)
 
-    def propose_configuration(self, voters: Iterable[NodeId], learners: Iterable[NodeId] = ()) -> LogIndex:
-        """Start to change the members to these. Raises a `Refusal`."""
-        index = self._must_lead().propose_configuration(frozenset(voters), frozenset(learners))
+    def propose_configuration(
+        self, voters: Iterable[NodeId], learners: Iterable[NodeId] = (), reason: str = ""
+    ) -> LogIndex:
+        """Start to change the members to these. Raises a `Refusal`. `reason` is returned when that is committed."""
+        index = self._must_lead().propose_configuration(frozenset(voters), frozenset(learners), reason)
         self._follow_role()
         return index
 
@@ -361,7 +366,8 @@ class Node:
         if not state.is_hard_state(self._handed_hard_state):
             hard_state = self._handed_hard_state = state.hard_state
         if self._handed_leadership != (state.role, state.term, state.leader_id):
-            leadership = self._handed_leadership = Leadership(state.role, state.term, state.leader_id)
+            self._handed_leadership = (state.role, state.term, state.leader_id)
+            leadership = Leadership(*self._handed_leadership, state.cause, state.caused_by)
         snapshot = self._follower.take_snapshot_to_install()
         chunks_to_save = self._follower.take_chunks_to_save()
         truncate_from, entries = state.log.take_unpersisted()
@@ -374,6 +380,7 @@ class Node:
         messages, state.messages = state.messages, []
         messages_after_persist, state.messages_after_persist = state.messages_after_persist, []
         reads_refused, self._reads_refused = self._reads_refused, []
+        members_changes, state.members_changes = state.members_changes, []
         self._handed_commit = state.log.commit_index
         return Ready(
             number=self._ready_number,
@@ -385,6 +392,7 @@ class Node:
             chunks_to_save=chunks_to_save,
             messages_after_persist=tuple(messages_after_persist),
             committed=state.log.take_committed(),
+            members_changes=tuple(members_changes),
             commit=state.log.commit_index,
             chunks_wanted=leader.take_chunks_wanted() if leader is not None else (),
             turns_wanted=leader.take_turns_wanted() if leader is not None else (),
@@ -463,6 +471,8 @@ class Node:
         if message.term > state.term:
             if isinstance(message, VoteRequest) and state.hears_leader and not message.transfer:
                 return False
+            if self._leader is not None:
+                self._leader.on_later_term(message.sender)
             from_leader = isinstance(message, _FROM_LEADER)
             state.become_follower(message.term, message.sender if from_leader else None)
             self._follow_role()
@@ -512,6 +522,7 @@ class Node:
                     leader.on_snapshot_answer(message)
             case TimeoutNow():
                 if self._state.may_campaign:
+                    self._state.campaign_cause = Cause.HANDED_OVER
                     self._election.campaign(transfer=True)
 
 

@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import NamedTuple
 
 from drmq.model import NodeId, value
+from drmq.raft.configuration import Configuration
 from drmq.raft.messages import Message
 from drmq.raft.snapshot import ChunkToSave, ChunkWanted, SnapshotMeta
 from drmq.raft.types import Entry, HardState, IndexRange, LogIndex, Role, Term
+
+
+class Cause(Enum):
+    """Why a replica became the leader, or stopped being it. The values are words for people."""
+
+    TIMEOUT = "no leader was heard for an election timeout"
+    LEADER_DOWN = "the leader's node is down"
+    LEADER_RESTARTED = "the leader's node has restarted"
+    LEADER_ENDED = "the leader's replica has ended"
+    FIRST = "the group is new, and this is its first replica"
+    PREFERRED = "the group had no leader after a start, and this is its preferred replica"
+    ALONE = "it is the only voter"
+    HANDED_OVER = "the leader handed over"
+    NO_QUORUM = "it did not hear from a majority"
+    NO_VOTE = "it is no longer a voter"
+    LATER_TERM = "another node is in a later term"
 
 
 class Leadership(NamedTuple):
@@ -16,6 +34,21 @@ class Leadership(NamedTuple):
     role: Role
     term: Term
     leader: NodeId | None
+    cause: Cause = Cause.TIMEOUT
+    """Why this replica last became the leader, or stopped being it."""
+    caused_by: NodeId | None = None
+    """The node that this replica handed over to, or whose message had a later term."""
+
+
+@value
+class MembersChange:
+    """A change of members that is committed, as the leader that committed it knows it."""
+
+    before: Configuration
+    after: Configuration
+    term: Term
+    reason: str
+    """What the driver gave as the reason when it began the change; empty if that was on an earlier leader."""
 
 
 @value
@@ -57,6 +90,9 @@ class Ready:
 
     committed: IndexRange | None
     """To apply, in order: committed, and durable on this node. Never handed out twice by one `Node` object."""
+
+    members_changes: tuple[MembersChange, ...]
+    """On the leader: changes of members that are now committed, as steps of one change or several."""
 
     commit: LogIndex
     """The commit index. Storing it is optional and not urgent; it saves time after a restart."""

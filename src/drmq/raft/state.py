@@ -14,6 +14,7 @@ from drmq.raft.configuration import Configuration, ConfigurationHistory
 from drmq.raft.log import RaftLog
 from drmq.raft.messages import Message
 from drmq.raft.options import RaftOptions
+from drmq.raft.ready import Cause, MembersChange
 from drmq.raft.snapshot import SnapshotMeta
 from drmq.raft.types import Entry, HardState, LogIndex, Role, Term
 
@@ -50,8 +51,16 @@ class ReplicaState:
         self.timeout_ticks = 0
         self.campaigns = 0
         """How often this node has campaigned since it last had a leader or reason to expect success."""
+        self.campaign_cause = Cause.TIMEOUT
+        """Why this node campaigns, if it does."""
+        self.cause = Cause.TIMEOUT
+        """Why this node last became the leader, or stopped being it."""
+        self.caused_by: NodeId | None = None
         self.messages: list[Message] = []
         self.messages_after_persist: list[Message] = []
+        self.last_index_at_start = log.last_index
+        self.members_changes: list[MembersChange] = []
+        """Changes that this node has committed as the leader, and that the driver is not told of yet."""
         self._random = random
         self.reset_election_timer()
 
@@ -125,6 +134,7 @@ class ReplicaState:
             self.vote = None
         if leader_id is not None:
             self.campaigns = 0
+            self.campaign_cause = Cause.TIMEOUT
         if self.role is not Role.FOLLOWER or leader_id is not None:
             self.reset_election_timer()
         self.role = Role.FOLLOWER
@@ -153,6 +163,7 @@ class ReplicaState:
         self.role = Role.LEADER
         self.leader_id = self.node_id
         self.campaigns = 0
+        self.cause, self.caused_by = self.campaign_cause, None
 
     def reset_election_timer(self) -> None:
         """Start a new election timeout. It is random, so that nodes rarely campaign at once and split the vote.

@@ -25,6 +25,7 @@ from typing import Final
 
 from drmq.model.address import Address
 from drmq.server.ports import family
+from drmq.telemetry.system_errors import in_words
 
 log = logging.getLogger("drmq.server")
 
@@ -119,7 +120,7 @@ class GatewayChild:
             try:
                 code = await self._run()
             except OSError as error:
-                log.warning("the gateway cannot be started: %s", error, extra={"repeat_key": "gateway"})
+                log.warning("the gateway cannot be started: %s", in_words(error), extra={"repeat_key": "gateway"})
                 code = None
             if code == MISSING_PACKAGES:
                 # Nothing will ever answer here: refuse connections, which would otherwise wait in the queue.

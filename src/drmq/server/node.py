@@ -33,6 +33,7 @@ from drmq.server.status_port import STOPPING, StatusPort
 from drmq.server.system_errors import os_error_text
 from drmq.storage import DataDirectory, Recovery
 from drmq.telemetry import tracing
+from drmq.telemetry.system_errors import in_words
 from drmq.transport.limits import ListenerOptions
 
 log = logging.getLogger("drmq.server")
@@ -217,7 +218,7 @@ async def _serve_until_end(config: ServerConfig) -> int:
         if is_in_order:
             log.warning("%s", error)
         else:
-            log.critical("the node stops because of a fatal error: %s", error)
+            log.critical("the node stops because of a fatal error: %s", in_words(error))
         if not ended.done():
             ended.set_result(0 if is_in_order else 1)
 

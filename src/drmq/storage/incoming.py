@@ -24,6 +24,7 @@ from crc32c import crc32c
 
 from drmq.records import Buffer
 from drmq.storage.files import OS_FILES, Files, OpenFile
+from drmq.telemetry.system_errors import in_words
 
 _logger = logging.getLogger(__name__)
 
@@ -65,7 +66,7 @@ class IncomingFile:
         try:
             found = self._read()
         except OSError as error:
-            _logger.warning("%s cannot be read (%s); its content is requested again", self._path, error)
+            _logger.warning("%s cannot be read (%s); its content is requested again", self._path, in_words(error))
             found = None
         if found is None:
             self.remove()

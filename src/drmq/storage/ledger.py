@@ -71,6 +71,7 @@ from drmq.storage.ledger_format import (
     whole_file,
     whole_record,
 )
+from drmq.telemetry.system_errors import in_words
 
 __all__ = ["LEDGER_NAME", "NO_VOTE", "Ballot", "Ledger", "LedgerBase", "LedgerCorrupt", "LedgerMissing", "OwnEntry"]
 
@@ -313,7 +314,7 @@ class Ledger:
         try:
             _write_beside(self._files, self._path, content)
         except OSError as error:
-            _logger.warning("%s could not be rewritten and continues to grow: %s", self._path, error)
+            _logger.warning("%s could not be rewritten and continues to grow: %s", self._path, in_words(error))
             with suppress(OSError):
                 self._files.remove(_temporary(self._path))
             return

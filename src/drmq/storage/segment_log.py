@@ -41,6 +41,7 @@ from drmq.storage.recovery import START_NAME, Recovery, holds_segments, open_log
 from drmq.storage.retention import start_to_keep
 from drmq.storage.segment import Segment
 from drmq.storage.view import View
+from drmq.telemetry.system_errors import in_words
 
 _logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -325,7 +326,7 @@ class SegmentLog:
         except (OSError, LogCorrupt) as error:
             # Only a hint: without it, an opening after a crash walks more. The next attempt is made later.
             segment.saved_bytes = segment.synced_bytes
-            _logger.warning("%s: cannot save the index: %s", segment.index_path, error)
+            _logger.warning("%s: cannot save the index: %s", segment.index_path, in_words(error))
 
     def _flushed(self, *, is_clean: bool = False) -> Flushed:
         return Flushed(is_clean, self._flushed_offset, self._active.base_offset, self._active.flushed_bytes)
@@ -335,7 +336,7 @@ class SegmentLog:
             self._flushed_file.write(flushed)
         except OSError as error:
             # The log itself is durable. An old value in the file is still a lower bound.
-            _logger.warning("%s: cannot note the flushed offset: %s", self._directory, error)
+            _logger.warning("%s: cannot note the flushed offset: %s", self._directory, in_words(error))
 
     def _fence(self, reason: str) -> LogFenced:
         self._fenced = reason
@@ -392,7 +393,7 @@ class SegmentLog:
         try:
             old.save_index()
         except OSError as error:
-            _logger.warning("%s: cannot save the index: %s", old.index_path, error)
+            _logger.warning("%s: cannot save the index: %s", old.index_path, in_words(error))
         old.on_sealed()
         self._publish([*self._view.segments, new])
         self._write_flushed(self._flushed())
@@ -555,7 +556,7 @@ class SegmentLog:
                     self._active.save_index()
                 self._write_flushed(self._flushed(is_clean=True))
             except OSError as error:
-                _logger.warning("%s: cannot mark as closed: %s", self._directory, error)
+                _logger.warning("%s: cannot mark as closed: %s", self._directory, in_words(error))
         self._is_closed = True
         # Readers may still hold segments. A file that is being read is closed when the last reader is done.
         segments, self._view = self._view.segments, View(())

@@ -8,5 +8,6 @@ that is taken for every record:
 - `tracing`: spans of OpenTelemetry. Its packages are imported only by `tracing.start`; without that, and in a program
   that does not use them, to ask for the current span is a lookup in a dictionary;
 - `process_usage`: memory and descriptors of this process;
+- `system_errors`: errors of system calls in words, for log lines;
 - `sparingly`: values that are dear to find out, for readers who ask often.
 """

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from drmq.kafka.describe_quorum import is_about_metadata
-from drmq.model import ErrorCode
+from drmq.model import ErrorCode, NodeId
 from drmq.model.names import CLUSTER_METADATA
 from drmq.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
@@ -60,7 +60,8 @@ def test_a_partition_with_records(harness: Harness) -> None:
 def test_a_member_that_was_never_heard_has_no_known_end(harness: Harness) -> None:
     add_node(harness, 2)
     replica = harness.broker.metadata.log.partition.replica
-    harness.call(lambda: replica.change_members({NODE}, {harness.broker.catalog.brokers[2].member}))  # type: ignore[index]
+    member = harness.broker.catalog.brokers[NodeId(2)].member
+    harness.call(lambda: replica.change_members({NODE}, {member}, "a test"))
     partition = described(harness, CLUSTER_METADATA)
     [observer] = partition.observers
     assert (observer.replica_id, observer.log_end_offset, observer.last_caught_up_timestamp) == (2, -1, -1)

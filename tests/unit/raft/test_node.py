@@ -11,15 +11,18 @@ from drmq.model import NodeId
 from drmq.raft import (
     AppendAccepted,
     AppendRequest,
+    Cause,
     Configuration,
     Entry,
     EntryKind,
     Heartbeat,
     HeartbeatResponse,
     LogIndex,
+    MembersChange,
     MemoryStorage,
     Node,
     NotCaughtUp,
+    PreVoteResponse,
     ProtocolError,
     RaftOptions,
     Role,
@@ -28,11 +31,15 @@ from drmq.raft import (
     SnapshotMeta,
     SnapshotReceiving,
     Term,
+    TimeoutNow,
     TooManyReads,
     TooMuchUncommitted,
+    VoteRequest,
+    VoteResponse,
+    configuration_to_bytes,
 )
 
-from .nodes import FOUR, ME, THREE, TWO, Driver, append, entries, entry, storage
+from .nodes import FOUR, ME, OPTIONS, THREE, TWO, Driver, append, entries, entry, storage
 
 
 def test_proposals_between_two_readies_travel_together() -> None:
@@ -341,3 +348,142 @@ def test_a_learner_is_promoted_though_the_leaders_own_disk_is_behind() -> None:
     assert driver.node.durable_index < driver.node.commit_index
     driver.node.propose_configuration([ME, TWO, THREE, FOUR])
     assert driver.node.configuration.is_joint
+
+
+def last_cause(driver: Driver) -> tuple[Role, Cause, NodeId | None]:
+    """What the last change of role said."""
+    last = [ready.leadership for ready in driver.readies if ready.leadership is not None][-1]
+    return last.role, last.cause, last.caused_by
+
+
+def test_a_new_leader_says_why_it_campaigned() -> None:
+    """By a timeout, because the driver had reason to, or because the leader asked for it."""
+    waited = Driver(storage())
+    while waited.node.role is not Role.PRE_CANDIDATE:
+        waited.tick()
+    assert last_cause(elected(waited)) == (Role.LEADER, Cause.TIMEOUT, None)
+    told = Driver(storage(term=1))
+    told.receive(Heartbeat(TWO, ME, Term(1), LogIndex(0), 0))
+    told.node.on_leader_lost(0, Cause.LEADER_RESTARTED)
+    while told.node.role is not Role.PRE_CANDIDATE:
+        told.tick()
+    assert last_cause(elected(told)) == (Role.LEADER, Cause.LEADER_RESTARTED, None)
+    hastened = Driver(storage())
+    hastened.node.hasten_election(Cause.PREFERRED)
+    while hastened.node.role is not Role.PRE_CANDIDATE:
+        hastened.tick()
+    assert last_cause(elected(hastened)) == (Role.LEADER, Cause.PREFERRED, None)
+    asked = Driver(storage(term=1))
+    asked.receive(TimeoutNow(TWO, ME, Term(1)))
+    assert last_cause(elected(asked)) == (Role.LEADER, Cause.HANDED_OVER, None)
+
+
+def test_a_cause_is_forgotten_with_the_next_leader() -> None:
+    """A loss that another node's election has mended is not the cause of a later one."""
+    driver = Driver(storage(term=1))
+    driver.receive(Heartbeat(TWO, ME, Term(1), LogIndex(0), 0))
+    driver.node.on_leader_lost(0, Cause.LEADER_DOWN)
+    driver.receive(Heartbeat(THREE, ME, Term(2), LogIndex(0), 0))
+    while driver.node.role is not Role.PRE_CANDIDATE:
+        driver.tick()
+    assert last_cause(elected(driver)) == (Role.LEADER, Cause.TIMEOUT, None)
+
+
+def test_a_former_leader_says_why_it_is_one() -> None:
+    """It handed over, did not hear a majority, has no vote any more, or heard of a later term."""
+    deposed = Driver(storage()).lead()
+    deposed.receive(HeartbeatResponse(THREE, ME, Term(5), 0), Heartbeat(TWO, ME, Term(5), LogIndex(0), 0))
+    assert last_cause(deposed) == (Role.FOLLOWER, Cause.LATER_TERM, THREE)
+    handed = Driver(storage()).lead()
+    handed.receive(AppendAccepted(TWO, ME, Term(1), LogIndex(1)))
+    handed.node.transfer_leadership(TWO)
+    handed.receive(VoteRequest(TWO, ME, Term(2), LogIndex(1), Term(1), True))
+    assert last_cause(handed) == (Role.FOLLOWER, Cause.HANDED_OVER, TWO)
+    deaf = Driver(storage()).lead()
+    deaf.tick(3 * OPTIONS.election_timeout_ticks)
+    causes = [ready.leadership for ready in deaf.readies if ready.leadership is not None]
+    assert Cause.NO_QUORUM in {leadership.cause for leadership in causes if leadership.role is not Role.LEADER}
+    removed = Driver(storage()).lead()
+    removed.receive(AppendAccepted(TWO, ME, Term(1), LogIndex(1)), AppendAccepted(THREE, ME, Term(1), LogIndex(1)))
+    removed.node.propose_configuration([TWO, THREE])
+    removed.work()
+    for index in (2, 3):
+        removed.receive(*(AppendAccepted(peer, ME, Term(1), LogIndex(index)) for peer in (TWO, THREE)))
+    assert last_cause(removed) == (Role.FOLLOWER, Cause.NO_VOTE, None)
+
+
+def elected(driver: Driver) -> Driver:
+    """Give a campaigning node the votes of the others."""
+    driver.work()
+    term = driver.node.term
+    if driver.node.role is Role.PRE_CANDIDATE:
+        driver.receive(PreVoteResponse(TWO, ME, term, Term(term + 1), True))
+    driver.receive(VoteResponse(TWO, ME, driver.node.term, True))
+    return driver
+
+
+# What became of changes of members
+
+
+def changes_of(driver: Driver) -> list[MembersChange]:
+    return [change for ready in driver.readies for change in ready.members_changes]
+
+
+def test_a_change_of_members_is_reported_once_it_is_committed() -> None:
+    """By the leader, with the members before it and the reason, and not for the joint configuration on the way."""
+    driver = led_with_learner()
+    before = Configuration.of([ME, TWO, THREE], [FOUR])
+    driver.node.propose_configuration([ME, TWO, FOUR], [], "a reason")
+    driver.work()
+    assert changes_of(driver) == []
+    everyone_accepts(driver, TWO, THREE, FOUR)
+    assert (driver.node.change_in_progress, changes_of(driver)) == (True, [])
+    everyone_accepts(driver, TWO, FOUR)
+    after = Configuration.of([ME, TWO, FOUR])
+    assert changes_of(driver) == [MembersChange(before, after, Term(1), "a reason")]
+    driver.node.propose([b"x"])
+    driver.work()
+    everyone_accepts(driver, TWO, FOUR)
+    assert len(changes_of(driver)) == 1
+
+
+def test_a_change_that_ends_a_leadership_is_reported_too() -> None:
+    """A leader that is no longer a voter steps down at the same moment."""
+    driver = led_with_learner()
+    driver.node.propose_configuration([TWO, THREE], [], "a reason")
+    driver.work()
+    everyone_accepts(driver, TWO, THREE)
+    everyone_accepts(driver, TWO, THREE)
+    assert driver.node.role is Role.FOLLOWER
+    assert [change.after for change in changes_of(driver)] == [Configuration.of([TWO, THREE])]
+
+
+def test_a_change_that_an_earlier_leader_began_is_reported_without_a_reason() -> None:
+    """The next leader finishes it. What the log had before is not reported again after a start."""
+    joint = Configuration.of([ME, TWO, FOUR], [], [ME, TWO, THREE])
+    disk = storage(terms=[1])
+    disk.append([entry(2, 1, configuration_to_bytes(joint), EntryKind.CONFIGURATION)])
+    driver = Driver(disk).lead()
+    everyone_accepts_in(driver, TWO, THREE, FOUR)
+    everyone_accepts_in(driver, TWO, FOUR)
+    before, after = Configuration.of([ME, TWO, THREE], [FOUR]), Configuration.of([ME, TWO, FOUR])
+    assert changes_of(driver) == [MembersChange(before, after, Term(2), "")]
+    again = Driver(disk).lead()
+    everyone_accepts_in(again, TWO, FOUR)
+    assert again.node.commit_index == again.node.last_index
+    assert changes_of(again) == []
+
+
+def test_a_change_that_a_follower_received_is_reported_if_it_becomes_the_leader() -> None:
+    """The leader before it may have ended before it knew that the change is committed."""
+    before, after = Configuration.of([ME, TWO, THREE]), Configuration.of([ME, TWO, THREE], [FOUR])
+    driver = Driver(storage(terms=[1]))
+    driver.receive(append(1, 1, [entry(2, 1, configuration_to_bytes(after), EntryKind.CONFIGURATION)], commit=1))
+    driver.lead()
+    everyone_accepts_in(driver, TWO, THREE)
+    assert changes_of(driver) == [MembersChange(before, after, Term(2), "")]
+
+
+def everyone_accepts_in(driver: Driver, *peers: NodeId) -> None:
+    node = driver.node
+    driver.receive(*(AppendAccepted(peer, ME, node.term, node.last_index) for peer in peers))

@@ -38,6 +38,7 @@ from drmq.model import DrmqError, GroupId, MemberId, NodeId, Offset, TopicId, Un
 from drmq.model.names import METADATA_GROUP
 from drmq.raft import NotCaughtUp, Refusal
 from drmq.storage import LedgerCorrupt, LedgerMissing, LogCorrupt, StorageError
+from drmq.telemetry.system_errors import in_words
 
 log = logging.getLogger("drmq.broker")
 
@@ -278,7 +279,7 @@ class Assignments:
                 await self._table.in_pool(self._note_made)
                 self._is_forgetful = False
             except (StorageError, OSError) as error:
-                log.warning("the removal of partitions could not be recorded: %s", error)
+                log.warning("the removal of partitions could not be recorded: %s", in_words(error))
 
     async def _bring(self, wanted: _Wanted) -> _Brought | None:
         """Open a replica, or create it if it is new."""
@@ -316,7 +317,7 @@ class Assignments:
             partition = await self._table.in_pool(bring)
         except (StorageError, OSError, DrmqError) as error:
             is_permanent = isinstance(error, (UnknownFormat, *LOST))
-            self._table.publish_stopped(topic, index, str(error), may_repeat=not is_permanent)
+            self._table.publish_stopped(topic, index, in_words(error), may_repeat=not is_permanent)
             if isinstance(error, UnknownFormat):
                 self.too_new = self.too_new or error
             elif is_permanent:
@@ -380,8 +381,9 @@ class Assignments:
             try:
                 await self._table.put_away(partition)
             except (StorageError, OSError) as error:
-                log.warning("%r was not closed cleanly: %s", partition, error)
-            reason = f"the creation of {topic.name}-{partition.index} could not be recorded: {why}; it is tried again"
+                log.warning("%r was not closed cleanly: %s", partition, in_words(error))
+            what = f"the creation of {topic.name}-{partition.index}"
+            reason = f"{what} could not be recorded: {in_words(why)}; it is tried again"
             self._table.publish_stopped(topic, partition.index, reason, may_repeat=True)
             self._retry_later(partition.group)
 
@@ -452,7 +454,7 @@ class Assignments:
         log.warning(
             "the files of %s, which was deleted or moved away, could not be removed: %s; trying again in a minute",
             what,
-            error,
+            in_words(error),
             extra={"repeat_key": f"removal of {what}"},
         )
         # At its next change, all of it is looked at.
@@ -534,7 +536,8 @@ class Assignments:
             # A move that must wait for a node returns to its previous members for now, since a replica that is down is
             # of no use.
             wanted = assignment.planned if group == active else assignment.replicas
-            if not self._step(slot, catalog.members(assignment, wanted)):
+            reason = _reason(assignment, is_active=group == active)
+            if not self._step(slot, catalog.members(assignment, wanted), reason):
                 self._unsettled.add(group)
             elif assignment.target is not None and group != active:
                 self._unsettled.discard(group)
@@ -542,7 +545,7 @@ class Assignments:
         for group, moves in through:
             await self.on_reassigned(group, moves)
 
-    def _step(self, partition: Partition, wanted: tuple[MemberId, ...]) -> bool:
+    def _step(self, partition: Partition, wanted: tuple[MemberId, ...], reason: str) -> bool:
         """Whether the group has the wanted members. If not, one step towards them is attempted."""
         node = partition.replica.node
         if node is None:
@@ -554,9 +557,9 @@ class Assignments:
         missing = voters - configuration.members
         try:
             if missing:
-                partition.replica.change_members(configuration.voters, configuration.learners | missing)
+                partition.replica.change_members(configuration.voters, configuration.learners | missing, reason)
             else:
-                partition.replica.change_members(voters, ())
+                partition.replica.change_members(voters, (), reason)
         except NotCaughtUp:
             return False
         except Refusal as refusal:
@@ -574,6 +577,15 @@ def _has_members(partition: Partition, wanted: tuple[MemberId, ...]) -> bool:
     if node is None or node.change_in_progress:
         return False
     return node.configuration.voters == frozenset[NodeId](wanted) and not node.configuration.learners
+
+
+def _reason(assignment: Assignment, *, is_active: bool) -> str:
+    """Why the members of a group are changed, for the log."""
+    if is_active:
+        return f"reassignment to nodes {', '.join(map(str, assignment.planned))}"
+    if assignment.target is not None:
+        return "its reassignment waits for a node, or is cancelled"
+    return "the copy on a node was lost or replaced"
 
 
 def _changed(before: Sequence[Assignment], after: Sequence[Assignment]) -> Iterator[int]:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
+from functools import partial
 from typing import Any
 
 from drmq.broker.clock import Clock
@@ -111,6 +112,7 @@ class Controller:
         if cluster_id is not None and node_id not in self._catalog.brokers and node_id in self._catalog.former_brokers:
             raise removed(node_id)
         check_supported(node_id, fields, self._catalog.features)
+        before = self._catalog.brokers.get(node_id)
         facts = self._catalog.register_broker(
             node_id,
             fields["directory_id"],
@@ -128,6 +130,9 @@ class Controller:
         self._metadata.append(self._catalog.unfence(node_id))
         # Read the entry before waiting: another process may register the same id meanwhile, with its own incarnation.
         registered = self._catalog.broker(node_id)
+        if facts:
+            # Not after the wait, which ends early if the connection of the node does.
+            self._metadata.log.when_durable(partial(_log_registration, before, registered))
         await self._metadata.committed(f"the registration of node {node_id}")
         return registered
 
@@ -218,14 +223,28 @@ class Controller:
         if voters == configuration.voters and learners == configuration.learners:
             return
         try:
-            replica.change_members(voters, learners)
+            replica.change_members(voters, learners, self._reason(known, voters | learners))
         except NotCaughtUp as refusal:
             log.debug("metadata members: %s", refusal)
             learners_only = set(configuration.learners) | (learners - set(configuration.voters))
             if learners_only != configuration.learners:
-                replica.change_members(configuration.voters, learners_only)
+                reason = self._reason(known, configuration.voters | learners_only)
+                replica.change_members(configuration.voters, learners_only, reason)
         except Refusal as refusal:
             log.debug("metadata members: %s", refusal)
+
+    def _reason(self, before: Set[NodeId], after: Set[NodeId]) -> str:
+        """Why members of the metadata group are added or removed, for the log."""
+        known = set(map(node_of, before))
+        reasons = []
+        for node_id in sorted(set(map(node_of, before ^ after))):
+            if node_id not in self._catalog.brokers:
+                reasons.append(f"node {node_id} was removed from the cluster")
+            elif node_id in known:
+                reasons.append(f"node {node_id} has another data directory")
+            else:
+                reasons.append(f"node {node_id} has joined the cluster")
+        return "; ".join(reasons)
 
     def _is_up(self, node_id: NodeId) -> bool:
         return self._host.network is not None and self._host.network.is_up(node_id)
@@ -305,3 +324,19 @@ class Controller:
             self._transfers.extend(plan_leaders(assignments, leaders, live))
             if end < topic.partition_count:
                 self._uncompared.appendleft((topic_id, end))
+
+
+def _log_registration(before: Broker | None, now: Broker, error: ErrorCode) -> None:
+    if error is ErrorCode.NONE:
+        why = _why_registered(before, now)
+        log.info("node %d at %s:%d is registered: %s", now.node_id, now.host, now.port, why)
+
+
+def _why_registered(before: Broker | None, now: Broker) -> str:
+    if before is None:
+        return "it has joined the cluster"
+    if before.incarnation != now.incarnation:
+        return "it has another data directory"
+    if (before.starts, before.boot_id) != (now.starts, now.boot_id):
+        return "it has started again"
+    return "its addresses, rack or roles have changed"

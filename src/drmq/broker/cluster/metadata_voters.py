@@ -74,9 +74,10 @@ async def _change(metadata: Metadata, broker: Broker, timeout_s: float, *, votes
     replica = metadata.log.partition.replica
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
+    reason = f"request to {'give a vote to' if votes else 'take the vote of'} node {broker.node_id}"
     while True:
         metadata.check_controller()
-        refusal = try_change(metadata, broker, votes=votes)
+        refusal = try_change(metadata, broker, reason, votes=votes)
         if refusal is None:
             break
         if loop.time() > deadline:
@@ -105,7 +106,8 @@ def hand_vote_on(metadata: Metadata, broker: Broker) -> Refusal | None:
 
     The number of voters then stays the same, and so does the number of failures that the cluster tolerates.
     """
-    return try_change(metadata, broker, votes=False, heir=_heir(metadata))
+    reason = f"node {broker.node_id} is being removed from the cluster"
+    return try_change(metadata, broker, reason, votes=False, heir=_heir(metadata))
 
 
 def _heir(metadata: Metadata) -> Broker | None:
@@ -116,7 +118,9 @@ def _heir(metadata: Metadata) -> Broker | None:
     return next((broker for broker in staying if "controller" in broker.roles and broker.member in fit), None)
 
 
-def try_change(metadata: Metadata, broker: Broker, *, votes: bool, heir: Broker | None = None) -> Refusal | None:
+def try_change(
+    metadata: Metadata, broker: Broker, reason: str, *, votes: bool, heir: Broker | None = None
+) -> Refusal | None:
     """Start to give a node a vote, or to take it. Returns the reason if the change cannot start now."""
     replica = metadata.log.partition.replica
     node = replica.node
@@ -131,7 +135,7 @@ def try_change(metadata: Metadata, broker: Broker, *, votes: bool, heir: Broker 
         if heir is not None:
             voters, learners = voters | {heir.member}, learners - {heir.member}
     try:
-        replica.change_members(voters, learners)
+        replica.change_members(voters, learners, reason)
     except Refusal as refusal:
         return refusal
     return None

@@ -43,6 +43,7 @@ from drmq.catalog import TopicConfig
 from drmq.model import ApiError, Offset
 from drmq.raft import SnapshotMeta
 from drmq.storage import StorageError
+from drmq.telemetry.system_errors import in_words
 
 log = logging.getLogger("drmq.broker")
 
@@ -117,7 +118,7 @@ class Maintenance:
         try:
             await self._note_time(now_ms)
         except (StorageError, OSError) as error:
-            log.warning("cannot store the current time: %s", error)
+            log.warning("cannot store the current time: %s", in_words(error))
         loop = asyncio.get_running_loop()
         slice_end = loop.time() + SLICE_S
         for partition in self._table:
@@ -135,7 +136,7 @@ class Maintenance:
                 await self.save_producers(partition)
             except (StorageError, OSError) as error:
                 # Its topic was deleted meanwhile, or its disk failed: the other partitions must not wait for it.
-                log.warning("maintenance of %r failed: %s", partition, error)
+                log.warning("maintenance of %r failed: %s", partition, in_words(error))
         self._limit_producers()
         await self.save_machines(machines)
         tables: tuple[dict[Partition, Any], ...] = (self._saved, self._starting, self._looks)
@@ -217,7 +218,7 @@ class Maintenance:
             start = offset if offset >= kept.end_offset else await self._table.in_pool(batch_start)
             await self.drop_before(partition, start)
         except (StorageError, OSError) as error:
-            log.warning("%r: deleted records are still on the disk: %s", partition, error)
+            log.warning("%r: deleted records are still on the disk: %s", partition, in_words(error))
 
     async def drop_before(self, partition: Partition, start: Offset) -> bool:
         """Make a partition's log begin at `start`, a committed batch boundary. False if that is not possible now."""
@@ -319,7 +320,7 @@ class Maintenance:
         try:
             await self._save_machine(machine, waits)
         except (StorageError, OSError) as error:
-            log.warning("no snapshot of %r: %s", machine.partition, error)
+            log.warning("no snapshot of %r: %s", machine.partition, in_words(error))
         finally:
             machine.is_saving = False
 

@@ -35,6 +35,7 @@ from drmq.raft import (
     IndexRange,
     Leadership,
     LogIndex,
+    MembersChange,
     NotLeader,
     Refusal,
     Role,
@@ -43,6 +44,7 @@ from drmq.raft import (
 )
 from drmq.records import HEADER_SIZE, BatchHeader, read_header, stamp, stamp_append_time
 from drmq.storage import Log
+from drmq.telemetry.system_errors import in_words
 from drmq.transport.peers import PeerOptions
 
 if TYPE_CHECKING:
@@ -439,6 +441,9 @@ class Partition:
         self._events.on_leadership_changed(self)
         self.state.on_leadership(self)
 
+    def on_members_changed(self, change: MembersChange) -> None:
+        self._events.on_members_changed(self, change)
+
     def _stop_leading(self, code: ErrorCode) -> None:
         """Fail all waiting requests. The next leader may or may not commit what was appended here."""
         self.is_leader = self.is_serving = False
@@ -546,7 +551,7 @@ class Partition:
             return
         if not isinstance(error, OSError):
             self.on_damage()
-        self._events.on_state_unreadable(self, f"the state derived from its records cannot be read: {error}")
+        self._events.on_state_unreadable(self, f"the state derived from its records cannot be read: {in_words(error)}")
 
     def on_replica_failed(self, reason: str, end_offset: Offset) -> None:
         """The disk refused a write: refuse appends until the replica has started again."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from drmq.broker.partitions.commit_times import CommitTimes
 from drmq.model import Offset
-from drmq.raft import Leadership
+from drmq.raft import Leadership, MembersChange
 
 if TYPE_CHECKING:
     from drmq.broker.partitions.partition import Partition
@@ -31,6 +31,9 @@ class PartitionEvents(Protocol):
 
     def on_role_changing(self, partition: Partition, leadership: Leadership) -> None:
         """A partition is about to take a new role, term or leader."""
+
+    def on_members_changed(self, partition: Partition, change: MembersChange) -> None:
+        """A change of the members of a group that is led here is committed."""
 
     def on_truncating(self, partition: Partition, end_offset: Offset) -> None:
         """A partition is about to lose its uncommitted records from `end_offset` on."""

@@ -52,8 +52,9 @@ from drmq.model import (
     node_of,
 )
 from drmq.model.names import INTERNAL_PREFIX
-from drmq.raft import NO_INDEX, NO_TERM, Configuration, Leadership, configuration_to_bytes
+from drmq.raft import NO_INDEX, NO_TERM, Configuration, Leadership, MembersChange, configuration_to_bytes
 from drmq.storage import LedgerBase, LedgerLike, Log, LogCorrupt, LogOptions, StorageError, Writer
+from drmq.telemetry.system_errors import in_words
 
 log = logging.getLogger("drmq.broker")
 
@@ -404,6 +405,9 @@ class PartitionTable:
     def on_role_changing(self, partition: Partition, leadership: Leadership) -> None:
         self.events.on_role_changing(partition, leadership)
 
+    def on_members_changed(self, partition: Partition, change: MembersChange) -> None:
+        self.events.on_members_changed(partition, change)
+
     def on_truncating(self, partition: Partition, end_offset: Offset) -> None:
         self.events.on_truncating(partition, end_offset)
 
@@ -447,7 +451,7 @@ class PartitionTable:
     def on_failed(self, failed: Log, error: Exception, end_offset: Offset) -> None:
         partition = self._by_log.get(failed)
         if partition is not None:
-            self._host.guard(partition.replica, partition.on_failed, str(error), end_offset)
+            self._host.guard(partition.replica, partition.on_failed, in_words(error), end_offset)
 
     def seen_ms(self) -> int:
         """The time to record for a producer seen now. With a slow clock it would expire once the clock is corrected."""

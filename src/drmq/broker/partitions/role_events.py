@@ -1,4 +1,4 @@
-"""Counts and logs what happens to the leadership and the logs of a node's partitions.
+"""Counts and logs what happens to the leadership, the members and the logs of a node's partitions.
 
 Each event is a line with its cause, so that an operator can search for a partition's name. When a node starts or stops,
 thousands of leaders change at once. Only the first of them are logged, and a line at the end has the number of the
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from drmq.model import GroupId, NodeId, Offset, node_of
-from drmq.raft import Leadership, Role
+from drmq.raft import Cause, Configuration, Leadership, MembersChange, Role
 
 if TYPE_CHECKING:
     from drmq.broker.partitions.partition import Partition
@@ -45,10 +45,27 @@ class RoleEvents:
         if leads and not partition.is_leader:
             self.won += 1
             before = "no leader" if last is None else f"node {last}"
-            self._say("%s: this node is the leader now, in term %d; before: %s", _name(partition), new.term, before)
+            self._say(
+                "%s: this node is the leader now, in term %d; before: %s; cause: %s",
+                _name(partition),
+                new.term,
+                before,
+                new.cause.value,
+            )
         elif partition.is_leader and not leads:
             self.lost += 1
-            self._say("%s: this node is no longer the leader: %s", _name(partition), _why_lost(partition, new))
+            self._say("%s: this node is no longer the leader: %s", _name(partition), _why_lost(new))
+
+    def on_members_changed(self, partition: Partition, change: MembersChange) -> None:
+        """A change of members is committed. Only its leader reports it, so the cluster has one line for it."""
+        self._say(
+            "%s: members are now %s (were %s), in term %d: %s",
+            _name(partition),
+            _members(change.after),
+            _members(change.before),
+            change.term,
+            change.reason or "begun by an earlier leader",
+        )
 
     def on_truncating(self, partition: Partition, end_offset: Offset) -> None:
         count = partition.next_offset - end_offset
@@ -71,16 +88,24 @@ class RoleEvents:
     def _end_window(self) -> None:
         more, self._lines = self._lines - LINES_MAX, 0
         if more > 0:
-            log.info("%d more changes of leaders and logs within %.0f s were not logged", more, WINDOW_S)
+            log.info("%d more changes of leaders, members and logs within %.0f s were not logged", more, WINDOW_S)
 
 
 def _name(partition: Partition) -> str:
     return f"{partition.topic}-{partition.index}"
 
 
-def _why_lost(partition: Partition, new: Leadership) -> str:
-    if int(new.term) == partition.leader_epoch:
-        return f"it did not hear from a majority in term {new.term}"
-    if new.leader is None:
-        return f"an election began in term {new.term}"
-    return f"node {node_of(new.leader)} is, in term {new.term}"
+def _members(configuration: Configuration) -> str:
+    voters = [str(node_id) for node_id in sorted(map(node_of, configuration.voters))]
+    learners = [f"learner {node_id}" for node_id in sorted(map(node_of, configuration.learners))]
+    return ", ".join(voters + learners)
+
+
+def _why_lost(new: Leadership) -> str:
+    if new.cause is Cause.HANDED_OVER and new.caused_by is not None:
+        return f"it handed over to node {node_of(new.caused_by)}, in term {new.term}"
+    if new.cause is Cause.LATER_TERM and new.leader is not None:
+        return f"node {node_of(new.leader)} was elected, in term {new.term}"
+    if new.cause is Cause.LATER_TERM and new.caused_by is not None:
+        return f"node {node_of(new.caused_by)} is in a later term, {new.term}"
+    return f"{new.cause.value}, in term {new.term}"

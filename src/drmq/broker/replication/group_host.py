@@ -40,7 +40,7 @@ from drmq.broker.replication.sliced_work import SLICE_S, SlicedWork
 from drmq.model import GroupId, MemberId, NodeId, TopicId, UnknownFormat, node_of
 from drmq.model.counters import Histogram
 from drmq.model.names import METADATA_GROUP
-from drmq.raft import Message, Node, ProgressState, ProtocolError, RaftOptions, Role
+from drmq.raft import Cause, Message, Node, ProgressState, ProtocolError, RaftOptions, Role
 from drmq.storage import Writer
 from drmq.transport.peers import Hello, LeaderNotice, Network, PeerMessage, Sleep, Wake
 
@@ -162,7 +162,7 @@ class GroupHost:
             return
         self.wake_others(partition.replica)
         if preferred == self.node_id:
-            node.hasten_election()
+            node.hasten_election(Cause.PREFERRED)
         elif self._reaches(preferred):
             node.delay_election(_PATIENCE)
 
@@ -437,7 +437,7 @@ class GroupHost:
             return
         if node.leader_id == message.sender:
             # A leader wakes others only when it ends, or has started again.
-            self.guard(replica, node.on_leader_lost, self._rank(replica, node))
+            self.guard(replica, node.on_leader_lost, self._rank(replica, node), Cause.LEADER_ENDED)
         elif node.leader_id is None:
             self.guard(replica, node.on_voter_returned, self._rank(replica, node))
 
@@ -482,7 +482,7 @@ class GroupHost:
                 self.look_at(partition)
         elif is_restarted and node.leader_id == member:
             replica.wake()
-            node.on_leader_lost(self._rank(replica, node))
+            node.on_leader_lost(self._rank(replica, node), Cause.LEADER_RESTARTED)
             self.mark_dirty(replica)
         elif leads and member not in partition.members_in_sync:
             replica.wake()
@@ -508,7 +508,7 @@ class GroupHost:
         node.on_member_lost(member, self._lost_ticks)
         if node.leader_id == member:
             replica.wake()
-            node.on_leader_lost(self._rank(replica, node))
+            node.on_leader_lost(self._rank(replica, node), Cause.LEADER_DOWN)
             self.mark_dirty(replica)
         elif not self._has_quorum(node):
             replica.wake()

@@ -30,6 +30,7 @@ from drmq.raft import (
     configuration_to_bytes,
 )
 from drmq.storage import IncomingFile
+from drmq.telemetry.system_errors import in_words
 
 log = logging.getLogger("drmq.broker")
 
@@ -98,7 +99,7 @@ class IncomingSnapshot:
                 log.warning(
                     "%s: a snapshot that is being received is kept in memory only: %s",
                     self._name,
-                    error,
+                    in_words(error),
                     extra={"repeat_key": f"incoming {self._name}"},
                 )
 

@@ -26,6 +26,7 @@ from drmq.broker.replication.replica_ports import ReplicaHost, ReplicaOwner
 from drmq.model import NodeId, node_of
 from drmq.raft import ChunkWanted, SnapshotMeta
 from drmq.storage import StorageError
+from drmq.telemetry.system_errors import in_words
 
 if TYPE_CHECKING:
     from drmq.broker.replication.replica import Replica
@@ -180,7 +181,9 @@ class OutgoingSnapshot:
             # It will be requested again. One file that cannot be read is no reason to step down.
             name, targets = self._replica.log.name, ", ".join(str(node_of(target)) for target in self._wanted)
             repeat = {"repeat_key": f"no snapshot {name}"}
-            log.error("%s: cannot read the snapshot that node %s needs: %s", name, targets, error, extra=repeat)
+            log.error(
+                "%s: cannot read the snapshot that node %s needs: %s", name, targets, in_words(error), extra=repeat
+            )
         self.drop()
 
     def _look_later(self) -> None:

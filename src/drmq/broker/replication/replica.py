@@ -34,6 +34,7 @@ from drmq.model.names import METADATA_GROUP
 from drmq.raft import (
     NO_INDEX,
     AppendRequest,
+    Cause,
     ChunkToSave,
     Entry,
     EntryKind,
@@ -53,6 +54,7 @@ from drmq.raft import (
 )
 from drmq.records import BatchHeader
 from drmq.storage import Ballot, LedgerBase, LedgerLike, Log, LogCorrupt, OwnEntry, StorageError
+from drmq.telemetry.system_errors import in_words
 
 log = logging.getLogger("drmq.broker")
 
@@ -81,7 +83,7 @@ class Replica:
         self.asleep = False
         """It does not tick: its group is idle, and the nodes monitor each other instead."""
         self.idle_ticks = 0
-        self._ledger = ledger
+        self.ledger = ledger
         self._host = host
         self._owner = owner
         self._pending_writes: deque[PendingWrite] = deque()
@@ -111,10 +113,6 @@ class Replica:
         return self.entries.log
 
     @property
-    def ledger(self) -> LedgerLike:
-        return self._ledger
-
-    @property
     def queued_offset(self) -> Offset:
         """The end of the log once everything queued is written."""
         return self._queued_offset
@@ -142,7 +140,7 @@ class Replica:
 
     def start(self, applied: LogIndex = NO_INDEX) -> None:
         """Take part in the group, starting from what is on the disk."""
-        ballot = self._ledger.ballot
+        ballot = self.ledger.ballot
         entries = self.entries
         self._queued_offset = entries.end_offset
         self.node = Node(
@@ -158,7 +156,7 @@ class Replica:
         )
         if self.is_alone:
             # There is no other member to wait for.
-            self.node.campaign()
+            self.node.campaign(Cause.ALONE)
             self.pump()
 
     def stop(self) -> None:
@@ -192,7 +190,7 @@ class Replica:
         """Campaign without waiting for an election timeout. Does nothing if it is the leader or a candidate."""
         if self.node is not None and self.node.role is Role.FOLLOWER and not self._backoff.is_on:
             self.wake()
-            self.node.campaign()
+            self.node.campaign(Cause.FIRST)
             self._host.mark_dirty(self)
 
     def propose(self, header: BatchHeader, batch: memoryview, wants_written: bool) -> None:
@@ -247,11 +245,11 @@ class Replica:
         if not self.is_dirty:
             self._host.mark_dirty(self)
 
-    def change_members(self, voters: Iterable[NodeId], learners: Iterable[NodeId]) -> None:
-        """Start to change the members of the group. Raises a `raft.Refusal`."""
+    def change_members(self, voters: Iterable[NodeId], learners: Iterable[NodeId], reason: str) -> None:
+        """Start to change the members of the group, for a reason in words. Raises a `raft.Refusal`."""
         node = self._consensus()
         self.wake()
-        node.propose_configuration(voters, learners)
+        node.propose_configuration(voters, learners, reason)
         self._host.mark_dirty(self)
 
     def transfer(self, target: NodeId) -> None:
@@ -301,6 +299,8 @@ class Replica:
         self._host.call_on_loop(self._host.guard, self, work, *arguments)
 
     def _carry_out(self, ready: Ready) -> None:
+        for change in ready.members_changes:
+            self._owner.on_members_changed(change)
         if ready.leadership is not None:
             # Recent entries belong to one term: in another, other entries may be at their indexes.
             self.entries.recent.clear()
@@ -374,7 +374,7 @@ class Replica:
         if ready.hard_state is not None:
             vote = ready.hard_state.vote
             ballot = Ballot(ready.hard_state.term, -1 if vote is None else vote)
-            jobs.append(lambda: self._ledger.save_ballot(ballot))
+            jobs.append(lambda: self.ledger.save_ballot(ballot))
         if ready.snapshot is not None:
             write.snapshot = ready.snapshot
             jobs.append(self._installation(ready.snapshot))
@@ -455,15 +455,15 @@ class Replica:
             # The disk refused batches before them. The owner is notified of that separately.
             raise StorageError(f"{target.name} ends at {target.end_offset}, not at {own[0].offset}")
         target.flush()
-        self._ledger.append(own)
+        self.ledger.append(own)
 
     def _truncate(self, index: LogIndex, offset: Offset) -> object:
         """On the writer thread: truncate backwards, entry by entry, so that a crash in between leaves a prefix."""
-        for own in reversed(self._ledger.entries):
+        for own in reversed(self.ledger.entries):
             if own.index < index:
                 break
             self.log.truncate_suffix(Offset(own.offset))
-            self._ledger.truncate(own.index)
+            self.ledger.truncate(own.index)
         self.log.truncate_suffix(offset)
         return self._owner.reload(offset)
 
@@ -492,8 +492,8 @@ class Replica:
             return  # The write belongs to an earlier run of this replica.
         error = done.exception()
         if error is not None:
-            is_final = self.log.is_fenced or self._ledger.is_fenced or isinstance(error, InstallationInDoubt)
-            self._fail(str(error), is_final=is_final)
+            is_final = self.log.is_fenced or self.ledger.is_fenced or isinstance(error, InstallationInDoubt)
+            self._fail(in_words(error), is_final=is_final)
             return
         position = self._pending_writes.index(write)
         # The job ran after all batches before it were synced, although their own report may still be on its way.
@@ -575,7 +575,7 @@ class Replica:
             self._owner.save_snapshot(meta, data)
             self._is_half_installed = True
             self.log.reset(offset)
-            self._ledger.reset(base)
+            self.ledger.reset(base)
             self._owner.finish_snapshot(meta, data)
             self._is_half_installed = False
             forget()
@@ -605,7 +605,7 @@ class Replica:
                 source.read(missing[0], missing[2], missing[1])
                 is_read = True
             except (StorageError, OSError) as error:
-                self._call_on_loop(self._on_unreadable, str(error), isinstance(error, LogCorrupt))
+                self._call_on_loop(self._on_unreadable, in_words(error), isinstance(error, LogCorrupt))
             finally:
                 self._call_on_loop(self._on_missing_read, is_read)
 
@@ -685,13 +685,13 @@ class Replica:
             return
         error = done.exception()
         if error is not None:
-            self._owner.on_replica_failed(str(error), self.log.flushed_offset)
+            self._owner.on_replica_failed(in_words(error), self.log.flushed_offset)
             return
         self._host.writer.resume(self.log)
         old, replaced = self.entries, self._replaced
         self._replaced = None
         self.entries = EntryLog(
-            old.log, self._ledger.base, self._ledger.entries, replaced or old.snapshot, self._host.recent_memory
+            old.log, self.ledger.base, self.ledger.entries, replaced or old.snapshot, self._host.recent_memory
         )
         self._owner.on_replica_restarted(done.result())
         self.wake()

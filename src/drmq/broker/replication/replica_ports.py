@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from drmq.broker.replication.learner_catch_up import LearnerCatchUp
 from drmq.broker.replication.recent_entries import RecentMemory
 from drmq.model import GroupId, NodeId, Offset
-from drmq.raft import IndexRange, Leadership, Message, RaftOptions, SnapshotMeta
+from drmq.raft import IndexRange, Leadership, MembersChange, Message, RaftOptions, SnapshotMeta
 from drmq.records import BatchHeader
 from drmq.storage import Writer
 
@@ -23,6 +23,9 @@ class ReplicaOwner(Protocol):
 
     def on_leadership(self, leadership: Leadership) -> None:
         """The role, the term or the known leader has changed."""
+
+    def on_members_changed(self, change: MembersChange) -> None:
+        """A change of the members of the group, which this replica leads, is committed."""
 
     def on_appended(self, headers: Sequence[BatchHeader]) -> None:
         """Batches of another leader are durable on this node."""

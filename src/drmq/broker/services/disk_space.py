@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from drmq.model.counters import Sample
+from drmq.telemetry.system_errors import in_words
 
 if TYPE_CHECKING:
     from drmq.broker.broker import Broker
@@ -51,7 +52,7 @@ class DiskSpace:
         try:
             self._last = await self._broker.blocking(self._broker.store.disk_bytes)
         except OSError as error:
-            log.warning("the file system does not tell its free space: %s", error)
+            log.warning("the file system does not tell its free space: %s", in_words(error))
         finally:
             self._not_before_ms = self._broker.clock.monotonic_ms() + INTERVAL_MS
             self._task = None

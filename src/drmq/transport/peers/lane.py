@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from drmq.model import ErrorCode, GroupId
+from drmq.telemetry.system_errors import in_words
 from drmq.transport.connection import Buffer
 from drmq.transport.peers.codec import REQUEST_KIND_MAX, Request, decode_answer, encode_request
 from drmq.transport.peers.errors import PeerRefused, PeerUnavailable
@@ -170,7 +171,7 @@ class Lane:
             self._dial_ms = min(2 * dial_ms, ceiling * self._link.options.dial_timeout_ms)
             return False, f"no answer from {self._link.address} within {dial_ms} ms"
         except (OSError, UnicodeError) as error:
-            return False, f"{self._link.address} cannot be reached: {error}"
+            return False, f"{self._link.address} cannot be reached: {in_words(error)}"
         finally:
             # Does nothing if the connection is already closing: it may still be sending.
             stream.abort("the attempt is over")

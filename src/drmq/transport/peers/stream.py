@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Protocol, cast
 
 from drmq.model import DrmqError, GroupId
+from drmq.telemetry.system_errors import in_words
 from drmq.transport.buffers import BufferPool
 from drmq.transport.connection import Buffer
 from drmq.transport.peers.frames import Frame, FrameReceiver, FrameType, parse_frame
@@ -128,7 +129,7 @@ class Stream(asyncio.BufferedProtocol):
         self._streams.open.discard(self)
         if self._linger is not None:
             self._linger.cancel()
-        reason = self._reason or (f"the connection broke: {exc}" if exc else "the peer closed the connection")
+        reason = self._reason or (f"the connection broke: {in_words(exc)}" if exc else "the peer closed the connection")
         self._owner.on_lost(self, reason)
 
     def eof_received(self) -> bool:

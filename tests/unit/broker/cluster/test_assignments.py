@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from drmq.broker import Partition, StoppedPartition
 from drmq.broker.cluster.assignments import _AT_ONCE
 from drmq.catalog import BrokerRegistered, Catalog, Fact, Topic
-from drmq.model import ApiError, ErrorCode, GroupId, NodeId, member_id
+from drmq.model import ApiError, ErrorCode, GroupId, MemberId, NodeId, member_id
 from drmq.raft import Configuration
 from drmq.testing.files import FakeFiles, PowerCut
 from support.broker_harness import DATA_DIRECTORY, Harness
@@ -358,24 +359,34 @@ def test_a_first_start_that_ends_anywhere_is_begun_again() -> None:
 # ---- members ---------------------------------------------------------------------------------------
 
 
-def test_a_leader_adds_who_is_missing_as_a_learner_first(harness: Harness) -> None:
+def test_a_leader_adds_who_is_missing_as_a_learner_first(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
+    """Each change that is committed is a line of the log, with its reason."""
     harness.create_topic("orders")
     partition = harness.partition("orders")
-    assignments = harness.broker.assignments
-    assert harness.call(lambda: assignments._step(partition, (NodeId(1),)))  # type: ignore[arg-type]
-    assert not harness.call(lambda: assignments._step(partition, (NodeId(1), NodeId(2))))  # type: ignore[arg-type]
+
+    def step(*wanted: int) -> bool:
+        members = tuple(MemberId(NodeId(node_id)) for node_id in wanted)
+        return harness.call(lambda: harness.broker.assignments._step(partition, members, "a test"))
+
+    caplog.set_level(logging.INFO, "drmq.broker")
+    assert step(1)
+    assert not step(1, 2)
     harness.settle()
     node = partition.replica.node
     assert node is not None
     assert node.configuration == Configuration.of([NodeId(1)], [NodeId(2)])
     # The newcomer has not answered, so nothing waits for it, and it is not counted.
-    assert not harness.call(lambda: assignments._step(partition, (NodeId(1), NodeId(2))))  # type: ignore[arg-type]
+    assert not step(1, 2)
     harness.settle()
     assert node.configuration == Configuration.of([NodeId(1)], [NodeId(2)])
     assert harness.produce("orders") == 0
-    assert not harness.call(lambda: assignments._step(partition, (NodeId(1),)))  # type: ignore[arg-type]
+    assert not step(1)
     harness.settle()
     assert node.configuration == Configuration.of([NodeId(1)])
+    assert [record.getMessage() for record in caplog.records if "members" in record.getMessage()] == [
+        f"orders-0: members are now 1, learner 2 (were 1), in term {node.term}: a test",
+        f"orders-0: members are now 1 (were 1, learner 2), in term {node.term}: a test",
+    ]
 
 
 def test_a_move_that_was_finished_under_another_target_is_not_finished(harness: Harness) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -26,6 +27,7 @@ from drmq.transport.peers import (
     twin,
 )
 from support.broker_harness import NODE, Harness
+from support.other_nodes import append
 
 OTHER = NodeId(2)
 LEVELS = {"metadata.version": (1, 4), "share.version": (0, 1)}
@@ -98,6 +100,52 @@ def test_a_node_with_a_new_disk_is_another_member_and_the_old_disk_is_refused(ha
         refusal = refusal_of(harness, copy)
         assert refusal is not None
         assert "older copy of its data directory" in refusal
+
+
+def test_registrations_and_members_of_the_metadata_group_are_logged(
+    harness: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each with its cause, once."""
+    caplog.set_level(logging.INFO, "drmq.broker")
+    for directory_id in ("aa" * 16, "aa" * 16, "bb" * 16):
+        register(harness, OTHER, directory_id)
+        harness.call(harness.broker.controller._follow_members)
+        harness.settle()
+    started = a_registration("bb" * 16) | {"starts": 2}
+    for fields in (started, started | {"rack": "b"}):
+        harness.run(harness.broker.controller.register(OTHER, fields))
+    log = harness.broker.metadata.log.partition
+    append(harness, harness.broker.catalog.remove_broker(OTHER))
+    harness.call(harness.broker.controller._follow_members)
+    harness.settle()
+    name, term = "__cluster_metadata-0", log.leader_epoch
+    assert [text for text in caplog.messages if "registered" in text or "members" in text] == [
+        "node 2 at host:1 is registered: it has joined the cluster",
+        f"{name}: members are now 1, learner 2 (were 1), in term {term}: node 2 has joined the cluster",
+        "node 2 at host:1 is registered: it has another data directory",
+        f"{name}: members are now 1, learner 2 (were 1, learner 2), in term {term}: node 2 has another data directory",
+        "node 2 at host:1 is registered: it has started again",
+        "node 2 at host:1 is registered: its addresses, rack or roles have changed",
+        f"{name}: members are now 1 (were 1, learner 2), in term {term}: node 2 was removed from the cluster",
+    ]
+
+
+def test_a_registration_is_logged_though_nobody_waits_for_its_answer(
+    harness: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A node that learns of its cluster before the answer renews its connections, and registers once more."""
+    caplog.set_level(logging.INFO, "drmq.broker")
+
+    async def register_and_leave() -> None:
+        registering = asyncio.ensure_future(harness.broker.controller.register(OTHER, a_registration("aa" * 16)))
+        await asyncio.sleep(0)
+        assert not registering.done()
+        registering.cancel()
+
+    harness.run(register_and_leave())
+    harness.settle()
+    register(harness, OTHER, "aa" * 16)
+    assert caplog.messages.count("node 2 at host:1 is registered: it has joined the cluster") == 1
 
 
 def a_fresh_member(harness: Harness, peers: int) -> Membership:

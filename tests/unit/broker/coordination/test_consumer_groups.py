@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from dataclasses import replace
 from functools import partial
 
@@ -248,6 +249,27 @@ def test_groups_are_served_although_topics_ask_for_more_replicas_than_a_shard_ha
         harness.settle()
         assert [type(answer) for answer in stored] == [groups.OffsetCommitResponse]
         assert committed(harness) == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "limit"),
+    [(BrokerOptions(groups_max=4), "groups_max"), (BrokerOptions(group_state_bytes_max=1), "group_state_bytes_max")],
+    ids=["groups", "bytes"],
+)
+def test_the_log_names_the_limit_that_refuses_a_commit(
+    options: BrokerOptions, limit: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The answer has room for a code only, so an operator sees it nowhere else."""
+    with Harness(FakeFiles(), options) as harness:
+        answers = []
+        for name in ("readers", "other readers"):
+            answers += hand_in(harness, replace(a_commit(5), group_id=name))[0]
+            harness.settle()
+        [*_, refused] = answers
+        assert isinstance(refused, groups.OffsetCommitResponse)
+        assert [result.error for result in refused.results] != [ErrorCode.NONE]
+        warned = [record for record in caplog.records if record.levelname == "WARNING"]
+        assert any(re.search(rf"\b{limit}\b", record.getMessage()) for record in warned)
 
 
 def test_the_setting_of_the_offsets_topic_itself_holds_no_answer_back(harness: Harness) -> None:

@@ -203,7 +203,7 @@ def test_a_sole_voter_on_a_full_disk_does_not_lead_again_and_again(learners: tup
     files = FakeFiles()
     desk = ReplicaHarness(files)
     if learners:
-        desk.replica.change_members([SELF], learners)
+        desk.replica.change_members([SELF], learners, "a test")
         desk.work()
     desk.produce(b"a")
     files.fail("write", errno.ENOSPC, path_part=".log", fail_count=10**6)
@@ -249,7 +249,7 @@ def test_metadata_does_not_wait_for_copies_of_records(room: Room, monkeypatch: p
     assert METADATA_GROUP.partition == 0
     room.call(lambda: room.place(2).add(meta_index, ()))
     metadata = room.call(lambda: room.place(1).add(meta_index, (1,)))
-    room.call(lambda: metadata.replica.change_members([SELF], [LEARNER]))
+    room.call(lambda: metadata.replica.change_members([SELF], [LEARNER], "a test"))
     room.ticks(30)
     add_learner(room, partitions=4, batches=4)
     room.ticks(2 * COPY_TICKS)

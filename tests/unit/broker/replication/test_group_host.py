@@ -609,7 +609,7 @@ def add_learner(room: Room, partitions: int = 1, batches: int = 5) -> list[Parti
 
     made = [make(index) for index in range(partitions)]
     for partition in made:
-        room.call(partial(partition.replica.change_members, [SELF], [LEARNER]))
+        room.call(partial(partition.replica.change_members, [SELF], [LEARNER], "a test"))
     return made
 
 

@@ -34,7 +34,7 @@ def test_a_copy_that_must_come_from_the_disk_comes() -> None:
     for _ in range(3):
         desk.produce(b"v" * 700_000)
     desk = ReplicaHarness(files.after_kill(), is_old=True)
-    desk.replica.change_members([SELF], [LEARNER])
+    desk.replica.change_members([SELF], [LEARNER], "a test")
     desk.work()
     node = desk.replica.node
     assert node is not None

@@ -244,7 +244,7 @@ class SlowDesk(LeadingDesk):
         super().__init__()
         self.catch_up = LearnerCatchUp(PART_BYTES, lambda: self.waited_s, self.call_later)
         self._commit()
-        self.replica.change_members([NodeId(voter) for voter in VOTERS], [LEARNER])
+        self.replica.change_members([NodeId(voter) for voter in VOTERS], [LEARNER], "a test")
         self.work()
         self._commit()
         self.wait()

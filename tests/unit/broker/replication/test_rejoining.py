@@ -85,7 +85,7 @@ def test_a_learner_that_was_never_heard_keeps_its_group_awake(room: Room) -> Non
     room.make_group()
     room.ticks(ASLEEP_TICKS)
     leader = room.leader
-    room.call(lambda: leader.partition.replica.change_members([NodeId(1), NodeId(2), NodeId(3)], [NodeId(4)]))
+    room.call(lambda: leader.partition.replica.change_members([NodeId(1), NodeId(2), NodeId(3)], [NodeId(4)], "a test"))
     room.greet(leader, 4, b"first")
     room.greet(leader, 4, b"second")
     room.ticks(3 * ASLEEP_TICKS)

@@ -9,7 +9,7 @@ import pytest
 from drmq.broker.partitions.role_events import LINES_MAX, RoleEvents
 from drmq.model import NodeId, Offset
 from drmq.model.counters import COUNTERS, Histogram, Kind, quantile, sample_of
-from drmq.raft import Leadership, Role, Term
+from drmq.raft import Cause, Configuration, Leadership, MembersChange, Role, Term
 from drmq.wire.messages.describe_counters import DescribeCountersRequest
 from support.broker_harness import Harness
 from support.kafka_harness import KafkaHarness
@@ -100,22 +100,31 @@ class _Later:
 def test_changes_of_leaders_are_logged_with_their_cause(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
     harness.create_topic("orders")
     partition = harness.broker.partitions.by_name("orders", 0)
-    later = _Later()
-    events = RoleEvents(later)
+    events = RoleEvents(_Later())
     term = partition.leader_epoch
     caplog.set_level(logging.INFO, "drmq.broker")
-    events.on_role_changing(partition, Leadership(Role.FOLLOWER, Term(term + 1), NodeId(7)))
-    events.on_role_changing(partition, Leadership(Role.FOLLOWER, Term(term), None))
+    seven, later = NodeId(7), Term(term + 1)
+    for leadership in (
+        Leadership(Role.FOLLOWER, later, seven, Cause.LATER_TERM, seven),
+        Leadership(Role.FOLLOWER, later, None, Cause.LATER_TERM, seven),
+        Leadership(Role.FOLLOWER, later, None, Cause.HANDED_OVER, seven),
+        Leadership(Role.FOLLOWER, Term(term), None, Cause.NO_QUORUM),
+        Leadership(Role.FOLLOWER, Term(term), None, Cause.NO_VOTE),
+    ):
+        events.on_role_changing(partition, leadership)
     events.on_truncating(partition, partition.next_offset)
     harness.produce("orders", values=[b"x"] * 2)
     events.on_truncating(partition, Offset(0))
     said = [record.getMessage() for record in caplog.records if record.name == "drmq.broker"]
-    assert said[-3:] == [
-        f"orders-0: this node is no longer the leader: node 7 is, in term {term + 1}",
-        f"orders-0: this node is no longer the leader: it did not hear from a majority in term {term}",
+    assert said[-6:] == [
+        f"orders-0: this node is no longer the leader: node 7 was elected, in term {later}",
+        f"orders-0: this node is no longer the leader: node 7 is in a later term, {later}",
+        f"orders-0: this node is no longer the leader: it handed over to node 7, in term {later}",
+        f"orders-0: this node is no longer the leader: it did not hear from a majority, in term {term}",
+        f"orders-0: this node is no longer the leader: it is no longer a voter, in term {term}",
         "orders-0: removes 2 records from offset 0 on, which were never committed: the leader has others or none",
     ]
-    assert (events.lost, events.truncations) == (2, 1)
+    assert (events.lost, events.truncations) == (5, 1)
 
 
 def test_thousands_of_changes_are_a_few_lines(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
@@ -125,13 +134,20 @@ def test_thousands_of_changes_are_a_few_lines(harness: Harness, caplog: pytest.L
     events = RoleEvents(later)
     caplog.set_level(logging.INFO, "drmq.broker")
     caplog.clear()
-    for _ in range(LINES_MAX + 50):
+    change = MembersChange(Configuration.of([1, 2]), Configuration.of([1, 2, 3], [4]), Term(9), "a test")
+    events.on_members_changed(partition, change)
+    assert caplog.records[-1].getMessage() == (
+        "orders-0: members are now 1, 2, 3, learner 4 (were 1, 2), in term 9: a test"
+    )
+    for _ in range(49):
+        events.on_members_changed(partition, change)
+    for _ in range(LINES_MAX):
         events.on_role_changing(partition, Leadership(Role.FOLLOWER, Term(99), None))
     assert len(caplog.records) == LINES_MAX
     [end_window] = later.functions
     assert callable(end_window)
     end_window()
-    assert caplog.records[-1].getMessage().startswith("50 more changes of leaders and logs")
+    assert caplog.records[-1].getMessage().startswith("50 more changes of leaders, members and logs")
     events.on_role_changing(partition, Leadership(Role.FOLLOWER, Term(99), None))
     assert len(caplog.records) == LINES_MAX + 2
-    assert events.lost == LINES_MAX + 51
+    assert events.lost == LINES_MAX + 1

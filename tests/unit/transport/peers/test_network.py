@@ -157,7 +157,8 @@ def test_a_peer_that_restarts_comes_back_as_another(loop: str) -> None:
         await two.network.close()
         await until(lambda: one.handler.events == ["up 2", "down 2"])
         assert not one.is_up(two)
-        assert "cannot be reached" in str(one.network.peers[two.node_id].failure)
+        failure = str(one.network.peers[two.node_id].failure)
+        assert "cannot be reached: Connection refused" in failure
         await again.open()
         again.dial(one)
         await until(lambda: one.is_up(again) and again.is_up(one))
