@@ -62,6 +62,19 @@ def test_it_is_refused_in_words(cli: Cli, arguments: Sequence[str], text: str) -
     assert "Traceback" not in error
 
 
+@pytest.mark.parametrize("name", [r"\udcff", r"\ud800", r"a\u0000b"])
+def test_a_header_name_that_cannot_be_sent_is_refused(cli: Cli, topic: str, name: str) -> None:
+    record = f'{{"value": "x", "headers": {{"{name}": "y"}}}}'
+    assert "Line 1 is not a valid record" in cli.refused(1, "produce", topic, "--input", "json", stdin=record)
+
+
+@pytest.mark.parametrize("header", [b"\xff=1", b"a\0b=1"])
+def test_the_shell_refuses_such_a_header_too(cli: Cli, topic: str, header: bytes) -> None:
+    error = cli.refused(1, "shell", stdin=b"send %s -H %s hello\n" % (topic.encode(), header))
+    assert error.startswith("error: line 1: ")
+    assert "Traceback" not in error
+
+
 def test_a_value_may_be_any_bytes(cli: Cli, topic: str) -> None:
     cli.ok("produce", topic, "-v", NOT_UTF8)
     assert cli.run("consume", topic, "-f", "%v").stdout.startswith(os.fsencode(NOT_UTF8))
