@@ -42,6 +42,10 @@ HUGE = "9" * 20
         (["server", "--port", "0", "--data-dir", "never", "--rack", NOT_UTF8], "this is not UTF-8 text"),
         (["server", "--port", "0", "--data-dir", "never", "--advertise", NOT_UTF8], "this is not UTF-8 text"),
         (["consume", "x", "-g", NOT_UTF8], "is not UTF-8 text"),
+        (["shell", "-g", NOT_UTF8, "-t", "x"], "is not UTF-8 text"),
+        (["shell", "-g", "g", "-t", NOT_UTF8], "is not UTF-8 text"),
+        (["worker", "run", "time:sleep", "-g", NOT_UTF8, "-t", "x"], "is not UTF-8 text"),
+        (["worker", "run", "time:sleep", "-g", "g", "-t", NOT_UTF8], "is not UTF-8 text"),
         (["consume", "x", "-X", f"{NOT_UTF8}=1"], "is not UTF-8 text"),
         (["consume", "x", "-X", f"client.id={NOT_UTF8}"], "is not UTF-8 text"),
         (["produce", "x", "-v", "x", "--header", f"{NOT_UTF8}=1"], "is not UTF-8 text"),
@@ -73,6 +77,25 @@ def test_the_shell_refuses_such_a_header_too(cli: Cli, topic: str, header: bytes
     error = cli.refused(1, "shell", stdin=b"send %s -H %s hello\n" % (topic.encode(), header))
     assert error.startswith("error: line 1: ")
     assert "Traceback" not in error
+
+
+@pytest.mark.parametrize("encoding", ["utf-8:strict", "utf-8:surrogateescape", "ascii:strict"])
+def test_a_line_of_the_shell_that_is_not_utf8_is_an_error_like_others(cli: Cli, topic: str, encoding: str) -> None:
+    """With its number, and `--keep-going` goes on."""
+    cli = Cli(cli.environment["DRMQ_BOOTSTRAP"])
+    cli.environment["PYTHONIOENCODING"] = encoding
+    lines = f"send {topic} first\nsend {topic} ".encode() + b"\xff\n" + f"send {topic} größer\n".encode()
+    error = cli.refused(1, "shell", "--keep-going", stdin=lines)
+    assert error.startswith("error: line 2: ")
+    assert "is not UTF-8 text" in error
+    assert "Traceback" not in error
+    assert sorted(cli.ok("consume", topic).splitlines()) == ["first", "größer"]
+
+
+def test_an_answer_that_is_not_utf8_is_a_no(cli: Cli, topic: str) -> None:
+    cli = Cli(cli.environment["DRMQ_BOOTSTRAP"])
+    cli.environment["PYTHONIOENCODING"] = "utf-8:strict"
+    assert "Nothing was changed" in cli.refused(1, "topic", "delete", topic, stdin=b"\xff\n")
 
 
 def test_a_value_may_be_any_bytes(cli: Cli, topic: str) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from drmq.model import DrmqError
 from drmq.model.options import INT32_MAX
+from drmq.server.cli.options import not_utf8
 from drmq.server.cli.positions import BadPosition, parse_position
 from drmq.server.settings import DURATION_UNITS, BadValue, parse_number
 from drmq.server.shell.commands import (
@@ -59,6 +60,10 @@ class Spec:
 
 def parse(line: str) -> Command | None:
     """The command of a line; None if the line is empty or a comment. Raises `BadCommand`."""
+    try:
+        line.encode()
+    except UnicodeEncodeError:
+        raise BadCommand(not_utf8(line.strip())) from None
     name, rest = _token(line)
     if name is None or name.startswith("#"):
         return None

@@ -80,6 +80,7 @@ def understand(line: str) -> None:
     [
         ("sned orders x", "There is no command `sned`. Did you mean `send`?"),
         ("xyzzy", "There is no command `xyzzy`. `help` lists"),
+        ("send orders \udcff", "b'send orders \\xff' is not UTF-8 text"),
         ("send", "needs a topic and a message"),
         ("send orders", "an empty one is ''"),
         ("send orders -k", "-k needs a value"),
