@@ -12,6 +12,7 @@ from support.polling import PATIENCE_S
 
 NOT_UTF8 = os.fsdecode(b"x\xff\xfe")
 HUGE = "9" * 20
+MANY_DIGITS = "9" * 5_000
 
 
 @pytest.mark.parametrize(
@@ -26,6 +27,11 @@ HUGE = "9" * 20
         (["consume", "x", "--from", "0001-01-01"], "before 1970 or after the year 9999"),
         (["group", "reset", "g", "--topic", "x", "--to", f"@{HUGE}"], "before 1970 or after the year 9999"),
         (["offsets", "x", "--time", HUGE], "before 1970 or after the year 9999"),
+        (["dlq", "show", "x", "--since", MANY_DIGITS], "before 1970 or after the year 9999"),
+        (["consume", "x", "--from", f"@{MANY_DIGITS}d"], "before 1970 or after the year 9999"),
+        (["consume", "x", "-p", MANY_DIGITS], "is not a valid integer"),
+        (["topic", "create", "x", "-c", f"segment.bytes={MANY_DIGITS}"], "this is not a whole number"),
+        (["topic", "create", "x", "-c", f"segment.bytes={MANY_DIGITS}.0GB"], "this is not a whole number"),
         (["topic", "ls", "--timeout", "1e300"], "is not in the range"),
         (["topic", "ls", "--timeout", "inf"], "is not in the range"),
         (["topic", "ls", "--timeout", "nan"], "is not a number of seconds"),

@@ -80,6 +80,8 @@ def test_json_of_text_and_of_bytes() -> None:
         ('{"value": 1, "partition": -1}', '"partition" is -1'),
         ('{"value": 1, "timestamp_ms": -2}', '"timestamp_ms" is -2'),
         ('{"value": 1, "timestamp_ms": "noon"}', "is not a time"),
+        (f'{{"value": 1, "timestamp_ms": {"9" * 5_000}}}', "not JSON"),
+        (f'{{"value": 1, "timestamp_ms": "{"9" * 5_000}"}}', "after the year 9999"),
     ],
 )
 def test_what_a_client_would_choke_on_is_refused(line: str, reason: str) -> None:
