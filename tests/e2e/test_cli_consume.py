@@ -63,7 +63,9 @@ def test_a_member_that_was_stopped_for_long_goes_on(cli: Cli, topic: str, option
     """Ctrl-Z and `fg`, or a laptop that sleeps: the group has expired the member, which joins again."""
     group = f"group-{uuid.uuid4().hex[:8]}"
     cli.ok("produce", topic, "-p", "0", stdin="first\n" + "filler\n" * 20_000 + "last\n")
-    command = [sys.executable, "-m", "drmq", "consume", topic, "-g", group, "-X", "session.timeout.ms=1000", *options]
+    command = [sys.executable, "-m", "drmq", "consume", topic, "-g", group, *options]
+    # Heartbeats are sent often enough for it to be a member until it is stopped.
+    command += ["-X", "session.timeout.ms=1000", "-X", "heartbeat.interval.ms=300"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=cli.environment) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"first\n"
