@@ -24,10 +24,21 @@ await journey(async ({ open, say }) => {
   say("it comes back, and leadership is moved by a button");
   await ask("start-killed");
   await page.getByText("Healthy:").waitFor();
+  // The dialog is opened on a list in which nobody is in sync, as one from before the node came back.
+  let isOld = true;
+  await page.route(/\/api\/v1\/raft\?/, async (route) => {
+    const response = await route.fetch();
+    const json = await response.json();
+    if (isOld) for (const each of json.items) each.in_sync = [each.leader];
+    await route.fulfill({ response, json });
+  });
   await page.getByRole("link", { name: "Consensus", exact: true }).first().click();
   await page.getByRole("button", { name: "Move the leadership of watched-0" }).click();
-  // To any of the others: the node that came back may have got the leadership by itself meanwhile.
-  await page.getByRole("radio").first().check();
+  const dialog = page.getByRole("dialog"); // the page behind it has radios too
+  await dialog.getByRole("radio", { disabled: true }).first().waitFor();
+  isOld = false;
+  // To any of the others that is in sync: the node that came back may have got the leadership by itself meanwhile.
+  await dialog.getByRole("radio", { disabled: false }).first().check();
   await page.getByRole("button", { name: /^Move to node/ }).click();
   await page.getByText(/Moved:|Nothing to do:/).waitFor();
   await page.getByRole("button", { name: "Close" }).last().click();

@@ -47,12 +47,25 @@ def test_signal_ends_a_member_and_not_only_its_process(cli: Cli, topic: str, num
     assert cli.data("group", "lag", group)[0]["lag"] == 0
 
 
+def test_a_time_in_microseconds_can_be_searched(cli: Cli, topic: str) -> None:
+    """Some producers write such times, where a topic allows them."""
+    cli.ok("topic", "alter", topic, "-c", f"message.timestamp.after.max.ms={2**63 - 1}")
+    times = [1_700_000_000_000_000, 1_700_000_000_000_001]
+    lines = "".join(f'{{"value": "{time}", "timestamp_ms": {time}, "partition": 0}}\n' for time in times)
+    cli.ok("produce", topic, "--input", "json", stdin=lines)
+    found = json.loads(cli.ok("consume", topic, "--from", f"@{times[1]}", "-o", "json"))
+    assert (found["timestamp_ms"], found["value"]) == (times[1], str(times[1]))
+    assert cli.data("offsets", topic, "--time", found["time"])[0]["offset"] == 1
+
+
 @pytest.mark.parametrize("options", [["-F"], ["-F", "-X", "partition.assignment.strategy=cooperative-sticky"], []])
 def test_a_member_that_was_stopped_for_long_goes_on(cli: Cli, topic: str, options: list[str]) -> None:
     """Ctrl-Z and `fg`, or a laptop that sleeps: the group has expired the member, which joins again."""
     group = f"group-{uuid.uuid4().hex[:8]}"
     cli.ok("produce", topic, "-p", "0", stdin="first\n" + "filler\n" * 20_000 + "last\n")
-    command = [sys.executable, "-m", "drmq", "consume", topic, "-g", group, "-X", "session.timeout.ms=1000", *options]
+    command = [sys.executable, "-m", "drmq", "consume", topic, "-g", group, *options]
+    # Heartbeats are sent often enough for it to be a member until it is stopped.
+    command += ["-X", "session.timeout.ms=1000", "-X", "heartbeat.interval.ms=300"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=cli.environment) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"first\n"

@@ -156,8 +156,14 @@ def test_hostile_records_are_shown_as_what_they_are(broker: BrokerProcess) -> No
     assert [cut for _, cut in shown] == [False, False, True, False, False]
     assert page["items"][0]["value"] == "<script>alert(1)</script>"
     assert len(page["items"][2]["value"]) == 65_536
-    for bad in ({"value": 1}, {"value": "x", "value_format": "base64"}, {"value": "x", "partition": 99}):
+    for bad in (
+        {"value": 1},
+        {"value": "x", "value_format": "base64"},
+        {"value": "x", "partition": 99},
+        {"value": "x", "headers": [{"name": "a\0b"}]},
+    ):
         assert ask(broker, "/api/v1/topics/hostile/records", {"records": [bad]})[0] in (400, 404), bad
+    assert ask(broker, "/api/v1/topics/a%00b/records", {"records": [{"value": "x"}]})[0] == 400
 
 
 def test_the_cluster_and_its_nodes(broker: BrokerProcess) -> None:

@@ -393,6 +393,8 @@ BAD_CALLS: list[tuple[str, str, Any]] = [
     ("log", "Append", log.AppendRequest(topic="a", records=[NewRecord(partition=-1)])),
     ("log", "Append", log.AppendRequest(topic="a", records=[NewRecord(timestamp_ms=-7)])),
     ("log", "Append", log.AppendRequest(topic="a", records=[NewRecord()] * 10_001)),
+    ("log", "Append", log.AppendRequest(topic="a", records=[NewRecord(headers=[Header(name="a\0b")])])),
+    ("log", "Append", log.AppendRequest(topic="a\0b", records=[NewRecord()])),
     ("log", "Fetch", log.FetchRequest(topic=LONG)),
     ("log", "Fetch", log.FetchRequest(topic="a", partition=-1)),
     ("log", "Fetch", log.FetchRequest(topic="a", wait_ms=10**6)),

@@ -23,6 +23,7 @@ def drmq(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[st
         [sys.executable, "-m", "drmq", *arguments],
         capture_output=True,
         text=True,
+        errors="surrogateescape",
         timeout=120,
         env={**os.environ, **environment},
         stdin=subprocess.DEVNULL,
@@ -47,6 +48,22 @@ def directory(tmp_path: Path) -> Iterator[Path]:
     yield place
     if (place / "cluster.json").exists():
         drmq("down", "--data-dir", str(place), "--force", "--timeout", "20")
+
+
+def test_a_directory_may_have_any_name(tmp_path: Path) -> None:
+    """Also one that is not UTF-8, where Python would not print it."""
+    place = tmp_path / os.fsdecode(b"y\xff")
+    chosen = ("--data-dir", str(place))
+    try:
+        done = drmq("up", *chosen, "--port", "0", PYTHONIOENCODING="utf-8:strict")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert f"drmq down --data-dir {place}" in done.stdout.replace("'", "")
+        listed = drmq("node", "ls", *chosen, PYTHONIOENCODING="utf-8:strict")
+        assert listed.returncode == 0, listed.stderr
+        done = drmq("down", *chosen, PYTHONIOENCODING="utf-8:strict")
+        assert done.returncode == 0, done.stderr
+    finally:
+        drmq("down", *chosen, "--force", "--timeout", "20")
 
 
 def test_up_serves_and_down_stops(directory: Path) -> None:

@@ -38,6 +38,8 @@ SOURCES = {1: "topic", 2: "broker", 3: "broker default", 4: "broker file", 5: "d
 
 _SET, _DELETE = 0, 1
 _KNOWN_WITHIN_S = 5.0
+_KNOWN_LOOK_S = 1.0
+"""How long one broker is waited for, so that one that hangs leaves time for the others."""
 _KNOWN_POLL_S = 0.01
 
 
@@ -122,24 +124,29 @@ class Configs:
         The leader of a partition decides where a group begins in it. Were it asked before it knows a setting that was
         just changed, the group would begin elsewhere, for good.
         """
-        deadline = Deadline(_KNOWN_WITHIN_S)
-        resource = DescribeConfigsRequestResource(ResourceType.GROUP, group_id, list(wanted))
-        for node_id in self._cluster.brokers():
-            while deadline.left_s() > 0:
-                try:
-                    node = self._cluster.node(node_id, deadline)
-                    answer = node.call(DescribeConfigsRequest([resource]), DescribeConfigsResponse, deadline)
-                except ClientError:
-                    break  # one that is down learns of it when it starts
-                known = {
-                    config.name: config.value
-                    for result in answer.results
-                    for config in result.configs
-                    if SOURCES.get(config.config_source) == "group"
-                }
-                if all(known.get(name) == value for name, value in wanted.items()):
-                    break
+        deadline = Deadline(min(_KNOWN_WITHIN_S, self._cluster.deadline().timeout_s))
+        waiting = list(self._cluster.brokers())
+        while waiting and deadline.left_s() > 0:
+            waiting = [node_id for node_id in waiting if not self._is_known_to(node_id, group_id, wanted, deadline)]
+            if waiting:
                 time.sleep(_KNOWN_POLL_S)
+
+    def _is_known_to(self, node_id: int, group_id: str, wanted: Mapping[str, str | None], deadline: Deadline) -> bool:
+        """Whether a broker knows the settings, or is down: then it learns of them when it starts."""
+        look = Deadline(min(_KNOWN_LOOK_S, deadline.left_s()))
+        request = DescribeConfigsRequest([DescribeConfigsRequestResource(ResourceType.GROUP, group_id, list(wanted))])
+        try:
+            answer = self._cluster.node(node_id, look).call(request, DescribeConfigsResponse, look)
+        except ClientError:
+            # One that is down refuses at once. Half of the time is what a connection may take.
+            return look.elapsed_s() < look.timeout_s / 2
+        known = {
+            config.name: config.value
+            for result in answer.results
+            for config in result.configs
+            if SOURCES.get(config.config_source) == "group"
+        }
+        return all(known.get(name) == value for name, value in wanted.items())
 
     def _alter(
         self, kind: ResourceType, name: str, changes: Mapping[str, str], resets: Sequence[str], validate_only: bool

@@ -25,6 +25,30 @@ def quiet_logger() -> logging.Logger:
     return quiet
 
 
+def is_c_text(text: str) -> bool:
+    """Whether a text is UTF-8 without a NUL.
+
+    confluent-kafka does not check the names of headers, nor properties: half a surrogate pair ends the process with a
+    signal, and a text is cut off at a NUL.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in text
+
+
+def checked_properties(properties: dict[str, Any]) -> dict[str, Any]:
+    """The properties of a client. Raises `ClientError` for text in them that librdkafka cannot take."""
+    for name, value in properties.items():
+        if isinstance(value, dict):
+            checked_properties(value)
+        for text in (name, value):
+            if isinstance(text, str) and not is_c_text(text):
+                raise ClientError(f"The property {name!r} cannot be set: it is not UTF-8, or has a NUL")
+    return properties
+
+
 def as_client_error(error: Any, topic: str, partition: int | None = None) -> ClientError:
     """Convert a `KafkaError` to a `ClientError`."""
     number = error.code()

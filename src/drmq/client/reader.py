@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 from drmq.client.admin import Admin
 from drmq.client.codecs import CodecName, Decoding, decoder_of
 from drmq.client.errors import ClientError, Closed
-from drmq.client.librdkafka import as_client_error, quiet_logger
+from drmq.client.librdkafka import as_client_error, checked_properties, quiet_logger
 from drmq.client.messages import ReadMessage
 from drmq.client.topics import EARLIEST, LATEST
 from drmq.model import ErrorCode, Offset, TopicPartition
@@ -74,7 +74,7 @@ class Reader:
             "logger": quiet_logger(),
         }
         try:
-            self._consumer: Any = Consumer(chosen | dict(properties or {}))
+            self._consumer: Any = Consumer(checked_properties(chosen | dict(properties or {})))
         except KafkaException as error:
             raise ClientError(f"The consumer cannot be created: {error.args[0].str()}") from None
         self._partitions: dict[str, set[int]] = {}

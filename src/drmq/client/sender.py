@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias, TypedDict
 
 from drmq.client.codecs import CodecName, Encoding, encoder_of
 from drmq.client.errors import ClientError, Closed, DeadlineExceeded
-from drmq.client.librdkafka import as_client_error, quiet_logger
+from drmq.client.librdkafka import as_client_error, checked_properties, is_c_text, quiet_logger
 from drmq.client.messages import SendResult
 from drmq.model import ErrorCode
 from drmq.telemetry import tracing
@@ -58,7 +58,7 @@ class Sender:
             "logger": quiet_logger(),
         }
         try:
-            self._producer: Any = Producer(chosen | dict(options.get("properties", {})))
+            self._producer: Any = Producer(checked_properties(chosen | dict(options.get("properties", {}))))
         except KafkaException as error:
             raise ClientError(f"The producer cannot be created: {error.args[0].str()}") from None
         self._is_closed = False
@@ -101,6 +101,9 @@ class Sender:
         optional: dict[str, Any] = {}
         if headers is not None:
             optional["headers"] = list(headers.items()) if isinstance(headers, Mapping) else list(headers)
+            for name, _ in optional["headers"]:
+                if not is_c_text(name):
+                    raise ClientError(f"The header {name!r} cannot be sent: its name is not UTF-8, or has a NUL")
         span = _traced(topic, partition, optional) if tracing.is_loaded() else None
         if timestamp is not None:
             optional["timestamp"] = timestamp
@@ -115,6 +118,10 @@ class Sender:
             )
         except BufferError:
             return False
+        except ValueError as error:  # text that is not UTF-8, or a topic with a NUL
+            if span is not None:
+                span.end(str(error))
+            raise ClientError(f"A message for topic {topic!r} cannot be sent: {error}") from None
         except Exception as error:
             from confluent_kafka import KafkaException
 

@@ -143,9 +143,9 @@ def parse_number(text: str, units: dict[str, int]) -> int:
     try:
         # A fraction makes sense only with a unit: half a gigabyte is a number of bytes, half a partition is not.
         number = float(digits) if unit and "." in digits else int(digits)
-    except ValueError:
+        return int(number * units[unit]) if unit else int(number)
+    except (ValueError, OverflowError):
         raise BadValue("this is not a whole number") from None
-    return int(number * units[unit]) if unit else int(number)
 
 
 def settings_of(cls: type, table: str) -> list[Setting]:

@@ -251,6 +251,11 @@ class _Sender:
                     "A row has a header without a name in the column `headers`, which Kafka does not allow. Give it a "
                     "name, or leave it out."
                 )
+            if headers and any("\0" in header["key"] for header in headers):
+                raise WriteFailed(
+                    "A row has a NUL in the name of a header in the column `headers`. librdkafka would cut the name "
+                    "off there. Remove it."
+                )
         if topics is not None and None in topics:
             raise WriteFailed(
                 "A row has a null in the column `topic`, and the option `topic` is not set, so there is no topic to "

@@ -106,6 +106,17 @@ def test_a_setting_of_the_user_counts(leaders: Leaders) -> None:
         leaders.write(**chosen)
 
 
+def test_a_header_name_that_would_be_cut_off_is_refused(leaders: Leaders) -> None:
+    """At its NUL, by librdkafka."""
+    headers = pa.array(
+        [[{"key": "a\0b", "value": b"x"}]], pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))
+    )
+    batch = pa.record_batch({"value": pa.array([b"v"]), "headers": headers})
+    options = write_options({"kafka.bootstrap.servers": leaders.cluster.bootstrap, "topic": "orders"})
+    with pytest.raises(WriteFailed, match="a NUL in the name of a header"):
+        sink.write_all(iter([batch]), ("value", "headers"), options)
+
+
 @pytest.mark.parametrize("setting", ["default.topic.config", "error_cb", "throttle_cb", "no.such.setting"])
 def test_settings_that_are_none(leaders: Leaders, setting: str) -> None:
     with pytest.raises(OptionsError, match="librdkafka rejects a setting"):

@@ -12,6 +12,7 @@ import { path } from "../../lib/api";
 import { count, quoted, rate } from "../../lib/format";
 import { useLive } from "../../lib/live";
 import { useApi } from "../../lib/query";
+import { present } from "../../lib/raft";
 import type { ClusterEvent, Page as Listed, RaftGroup, Replica, Topic } from "../../lib/types";
 import { TransferDialog } from "./TransferDialog";
 
@@ -62,7 +63,7 @@ export default function RaftPage() {
         )}
       </section>
       {view === "elections" && <Chart title="Elections per second" lines={ELECTIONS} format={(value) => rate(value)} events={(overview?.events ?? []).filter(isMark)} />}
-      <TransferDialog group={moving} onClose={() => setMoving(null)} />
+      <TransferDialog group={present(moving, rows)} onClose={() => setMoving(null)} />
     </Page>
   );
 }

@@ -11,6 +11,7 @@ Ctrl-C, 143 SIGTERM. (`drmq status` returns 0 healthy, 1 degraded, 2 down, 3 unk
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -163,6 +164,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code."""
     hints.asked(None)
     _open_closed_streams()
+    _allow_any_bytes()
     try:
         result = drmq.main(list(arguments) if arguments is not None else None, prog_name="drmq", standalone_mode=False)
         sys.stdout.flush()
@@ -202,6 +204,13 @@ def _open_closed_streams() -> None:
     for name, flags, mode in (("stdin", os.O_RDONLY, "r"), ("stdout", os.O_WRONLY, "w"), ("stderr", os.O_WRONLY, "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, flags), mode))
+
+
+def _allow_any_bytes() -> None:
+    """Print names of files that are not UTF-8, and read such answers, also where Python would refuse them."""
+    for stream in (sys.stdin, sys.stdout):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="surrogateescape")
 
 
 def _fail(text: str, code: int) -> int:

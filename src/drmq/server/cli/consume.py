@@ -18,7 +18,7 @@ import click
 from drmq.server.cli.completion import group_names, topic_names
 from drmq.server.cli.consume_leases import LeaseReader
 from drmq.server.cli.endings import OutputWatch, Signals
-from drmq.server.cli.options import INT32_MAX, ClusterChoice, bootstrap_option, check_text
+from drmq.server.cli.options import INT32_MAX, ClusterChoice, bootstrap_option, check_names
 from drmq.server.cli.output import plural
 from drmq.server.cli.positions import POSITION_HELP, TIME_HELP, Position, parse_position, resolve
 from drmq.server.cli.record_text import FORMAT_HELP, ReadRecord, compile_format, to_json
@@ -64,7 +64,7 @@ def _format(_context: click.Context, _parameter: click.Parameter, text: str | No
     "-g",
     "--group",
     shell_complete=group_names,
-    callback=lambda _context, _parameter, value: value and check_text(value),
+    callback=check_names,
     help="Read as a member of this group, and commit offsets.",
 )
 @click.option(

@@ -51,6 +51,13 @@ def check_text(text: str) -> str:
     return text
 
 
+def check_names(_context: click.Context, _parameter: click.Parameter, value: Any) -> Any:
+    """A callback for an option with a name, several or none: the same check."""
+    for name in (value,) if isinstance(value, str) else value or ():
+        check_text(name)
+    return value
+
+
 def not_utf8(text: str) -> str:
     """The error about an argument whose bytes are not UTF-8."""
     return f"{os.fsencode(text)!r} is not UTF-8 text; names and settings have to be."

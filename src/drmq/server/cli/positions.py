@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import click
@@ -22,7 +22,12 @@ if TYPE_CHECKING:
 POSITION_HELP = "`begin`, `end`, `-N` (N before the end of each partition), `@TIME`, an offset, or `PARTITION:OFFSET`"
 TIME_HELP = "2026-11-01, 2026-11-01T12:00:00Z (local time without Z), milliseconds since 1970, or 15m, 2h, 7d ago"
 
-_TIME_MS_MAX = 253_402_300_799_999
+_INT64_MAX = 2**63 - 1
+"""The latest time that a record can have."""
+_CALENDAR_MS_MAX = 253_402_300_799_999
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_DIGITS_MAX = 40
+"""More than any number here can have, and less than Python refuses to convert."""
 _AGO = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 
 
@@ -41,25 +46,36 @@ class Position:
 
 def parse_time(text: str, now_ms: int | None = None) -> int:
     """A time, in any of the accepted notations, as milliseconds since 1970. Raises `BadPosition`."""
-    found = _parse_time(text.strip().removeprefix("@"), now_ms)
-    if not 0 <= found <= _TIME_MS_MAX:
-        raise BadPosition(f"{text!r} is before 1970 or after the year 9999. Allowed: {TIME_HELP}.")
+    plain = text.strip().removeprefix("@")
+    if plain.isascii() and plain.isdigit() and len(plain) > 8:
+        # Kafka allows any number: some producers count microseconds.
+        found, largest = _whole(plain), _INT64_MAX
+    else:
+        found, largest = _calendar_ms(plain, now_ms), _CALENDAR_MS_MAX
+    if not 0 <= found <= largest:
+        raise BadPosition(
+            f"{text!r} is before 1970 or after the year 9999, or more than {_INT64_MAX} milliseconds. "
+            f"Allowed: {TIME_HELP}."
+        )
     return found
 
 
-def _parse_time(text: str, now_ms: int | None) -> int:
+def _whole(digits: str) -> int:
+    """A whole number. The first digits of one that is far too large are as good as all."""
+    return int(digits.lstrip("0")[:_DIGITS_MAX] or "0")
+
+
+def _calendar_ms(text: str, now_ms: int | None) -> int:
     ago = re.fullmatch(r"-?(\d+)([smhdw])(?: ago)?", text)
     if ago:
         now_ms = int(time.time() * 1000) if now_ms is None else now_ms
-        return now_ms - int(ago.group(1)) * _AGO[ago.group(2)]
-    if text.isascii() and text.isdigit() and len(text) > 8:
-        return int(text)
+        return now_ms - _whole(ago.group(1)) * _AGO[ago.group(2)]
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise BadPosition(f"{text!r} is not a time. Allowed: {TIME_HELP}.") from None
     try:
-        return int(moment.timestamp() * 1000)
+        return (moment.astimezone(UTC) - _EPOCH) // timedelta(milliseconds=1)
     except (ValueError, OverflowError):
         return -1  # a local time at either end of the calendar
 
@@ -85,12 +101,12 @@ def parse_position(text: str) -> Position:
     if word.startswith("@"):
         return Position("time", parse_time(text))
     if re.fullmatch(r"-\d+", word):
-        return Position("before_end", int(word[1:]))
+        return Position("before_end", _whole(word[1:]))
     if word.isascii() and word.isdigit():
-        return Position("offset", int(word))
+        return Position("offset", _whole(word))
     placed = re.fullmatch(r"(\d+):(\d+)", word)
     if placed:
-        return Position("offset", int(placed.group(2)), int(placed.group(1)))
+        return Position("offset", _whole(placed.group(2)), _whole(placed.group(1)))
     if re.match(r"\d{4}-\d\d", word):
         return Position("time", parse_time(text))
     raise BadPosition(f"{text!r} is not a position. Allowed: {POSITION_HELP}; TIME is {TIME_HELP}.")

@@ -104,7 +104,7 @@ def from_json(line: str) -> NewRecord:
     if isinstance(headers, dict):
         headers = list(headers.items())
     try:
-        pairs = [(str(name), _bytes(value)) for name, value in headers]
+        pairs = [(_header_name(str(name)), _bytes(value)) for name, value in headers]
     except BadRecord:
         raise
     except (TypeError, ValueError):
@@ -125,6 +125,13 @@ def from_json(line: str) -> NewRecord:
         if number is not None and not 0 <= number <= largest:
             raise BadRecord(f'"{name}" is {number}, and not a number from 0 to {largest}')
     return NewRecord(_bytes(content.get("key")), _bytes(content["value"]), pairs, partition, timestamp)
+
+
+def _header_name(text: str) -> str:
+    _bytes(text)
+    if "\0" in text:
+        raise BadRecord(f"the name of the header {text!r} has a NUL")
+    return text
 
 
 def _bytes(value: Any) -> bytes | None:

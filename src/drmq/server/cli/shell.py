@@ -11,15 +11,21 @@ import click
 from drmq.server.cli.completion import group_names, topic_names
 from drmq.server.cli.endings import Ending
 from drmq.server.cli.hints import with_bootstrap
-from drmq.server.cli.options import ClusterChoice, bootstrap_option
+from drmq.server.cli.options import ClusterChoice, bootstrap_option, check_names
 
 if TYPE_CHECKING:
     from drmq.server.shell.replies import Reply
 
 
 @click.command()
-@click.option("-g", "--group", shell_complete=group_names, help="Begin with this group.")
-@click.option("-t", "--topic", shell_complete=topic_names, help="Begin with a subscription to this topic.")
+@click.option("-g", "--group", shell_complete=group_names, callback=check_names, help="Begin with this group.")
+@click.option(
+    "-t",
+    "--topic",
+    shell_complete=topic_names,
+    callback=check_names,
+    help="Begin with a subscription to this topic.",
+)
 @click.option(
     "--mode",
     type=click.Choice(["group", "single"]),
@@ -75,4 +81,4 @@ def shell(group: str | None, topic: str | None, mode: str, keep_going: bool, for
             return 0
         from drmq.server.shell.script import run_script
 
-        return 0 if run_script(session, sys.stdin, show, keep_going=keep_going) else 1
+        return 0 if run_script(session, sys.stdin.buffer, show, keep_going=keep_going) else 1

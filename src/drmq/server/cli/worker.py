@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from drmq.server.cli.nouns import Noun
-from drmq.server.cli.options import ClusterChoice, bootstrap_option
+from drmq.server.cli.options import ClusterChoice, bootstrap_option, check_names
 
 if TYPE_CHECKING:
     from drmq.client.worker import Worker
@@ -31,9 +31,16 @@ def worker() -> None:
     "topics",
     multiple=True,
     metavar="TOPIC",
+    callback=check_names,
     help="For a function that is not a worker yet: a topic to take from; may be repeated.",
 )
-@click.option("-g", "--group", metavar="GROUP", help="For a function that is not a worker yet: its group.")
+@click.option(
+    "-g",
+    "--group",
+    metavar="GROUP",
+    callback=check_names,
+    help="For a function that is not a worker yet: its group.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print warnings and errors only.")
 @bootstrap_option
 def run(

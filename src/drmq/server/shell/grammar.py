@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from drmq.model import DrmqError
 from drmq.model.options import INT32_MAX
+from drmq.server.cli.options import not_utf8
 from drmq.server.cli.positions import BadPosition, parse_position
 from drmq.server.settings import DURATION_UNITS, BadValue, parse_number
 from drmq.server.shell.commands import (
@@ -36,6 +37,8 @@ from drmq.server.shell.commands import (
 )
 
 MODES = ("group", "single")
+_DIGITS_MAX = 18
+"""Python does not convert numbers with thousands of digits."""
 
 
 class BadCommand(DrmqError):
@@ -59,6 +62,10 @@ class Spec:
 
 def parse(line: str) -> Command | None:
     """The command of a line; None if the line is empty or a comment. Raises `BadCommand`."""
+    try:
+        line.encode()
+    except UnicodeEncodeError:
+        raise BadCommand(not_utf8(line.strip())) from None
     name, rest = _token(line)
     if name is None or name.startswith("#"):
         return None
@@ -248,13 +255,13 @@ def _one_of(spec: Spec, rest: str, allowed: Sequence[str]) -> str:
 def _which(spec: Spec, word: str) -> Which:
     if word.lower() == "all":
         return "all"
-    if not (word.isascii() and word.isdigit() and int(word)):
+    if not (word.isascii() and word.isdigit() and len(word) <= _DIGITS_MAX and int(word)):
         raise _wrong(spec, f"{word!r} is not the number of a message, nor `all`.")
     return int(word)
 
 
 def _number(spec: Spec, word: str, least: int) -> int:
-    if not (word.isascii() and word.isdigit() and least <= int(word) <= INT32_MAX):
+    if not (word.isascii() and word.isdigit() and len(word) <= _DIGITS_MAX and least <= int(word) <= INT32_MAX):
         raise _wrong(spec, f"{word!r} is not a whole number from {least} on.")
     return int(word)
 

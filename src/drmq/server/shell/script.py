@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from drmq.server.shell.session import Session
 
 
-def run_script(session: Session, lines: Iterable[str], show: Callable[[Reply], None], *, keep_going: bool) -> bool:
+def run_script(session: Session, lines: Iterable[bytes], show: Callable[[Reply], None], *, keep_going: bool) -> bool:
     """Carry out the commands of a pipe. Returns whether all of them succeeded.
 
     The first that fails ends the script, unless `keep_going`. Errors are printed with the number of their line.
@@ -25,7 +25,8 @@ def run_script(session: Session, lines: Iterable[str], show: Callable[[Reply], N
     is_fine = True
     for number, line in enumerate(lines, 1):
         try:
-            command = parse(line)
+            # What is not UTF-8 is refused by the grammar, as any other line that cannot be used.
+            command = parse(line.decode(errors="surrogateescape"))
             if isinstance(command, Exit):
                 break
             if command is not None:

@@ -63,6 +63,22 @@ def test_time_text_is_read_back() -> None:
     assert parse_time("2026-11-01T12:00:00.007Z") == NOW_MS + 7
     assert time_text(-1) is None
     assert time_text(2**62) == str(2**62)
+    # Times in microseconds, the year 10000, and what floating point would round.
+    for time_ms in (1_700_000_000_000_000, 253_402_300_799_999, 253_402_300_800_000, 2**63 - 1, 1001, 4_107):
+        assert parse_time(time_text(time_ms) or "") == time_ms
+
+
+@pytest.mark.parametrize("text", ["9" * 20, str(2**63), "9" * 5_000, "9" * 5_000 + "d", "9999-12-31T23:59:59-01:00"])
+def test_time_that_no_record_can_have(text: str) -> None:
+    """Also one with more digits than Python converts."""
+    with pytest.raises(BadPosition, match="after the year 9999, or more than 9223372036854775807 milliseconds"):
+        parse_time(text)
+
+
+@pytest.mark.parametrize("text", ["{}", "-{}", "3:{}", "{}:3"])
+def test_position_with_many_digits(text: str) -> None:
+    """More than Python converts: as far as any other large number."""
+    assert parse_position(text.format("9" * 5_000)).kind in ("offset", "before_end")
 
 
 @dataclass

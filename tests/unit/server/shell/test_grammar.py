@@ -80,6 +80,7 @@ def understand(line: str) -> None:
     [
         ("sned orders x", "There is no command `sned`. Did you mean `send`?"),
         ("xyzzy", "There is no command `xyzzy`. `help` lists"),
+        ("send orders \udcff", "b'send orders \\xff' is not UTF-8 text"),
         ("send", "needs a topic and a message"),
         ("send orders", "an empty one is ''"),
         ("send orders -k", "-k needs a value"),
@@ -93,6 +94,9 @@ def understand(line: str) -> None:
         ("poll 0", "not a whole number from 1 on"),
         ("poll many", "not a whole number"),
         ("ack 0", "not the number of a message, nor `all`"),
+        (f"ack {'9' * 5_000}", "not the number of a message"),
+        (f"poll {'9' * 5_000}", "not a whole number"),
+        (f"nack {'9' * 5_000}.0s", "is not a delay"),
         ("ack one", "not the number of a message, nor `all`"),
         ("nack 1 2", "'2' is not a delay such as 500ms, 30s or 5m: a delay needs a unit"),
         ("nack one 2s", "not the number of a message"),
