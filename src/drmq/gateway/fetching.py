@@ -6,6 +6,10 @@ connection for itself while it lasts; those that are free again are kept for the
 A stream has one task for each broker that leads any of its partitions. When a leader moves, cannot be reached, or some
 time has passed, all tasks end and begin again with the leaders of that moment, which also finds partitions that were
 added. What has arrived waits in a short queue: a reader that is slow makes the tasks wait, and nothing else.
+
+Batches are decompressed on the event loop, so one at a time, and none stays decompressed while a task waits: a reader
+that is slow has the batch decompressed again. All streams together have a limit for what waits in their queues. Beyond
+it each gets small pieces, one at a time, so that slow readers do not stop others.
 """
 
 from __future__ import annotations
@@ -45,6 +49,12 @@ _KNOWN_S: Final = 10.0
 """How long leaders are believed in, if no broker says otherwise."""
 _STREAM_WAIT_MS: Final = 500
 _QUEUED_MAX: Final = 4
+HELD_BYTES_MAX: Final = 64 * 1_048_576
+"""Of records that wait for the clients of all streams."""
+SMALL_BYTES: Final = 131_072
+"""Of one piece beyond that, unless a single record is larger."""
+LARGE_HELD_BYTES_MAX: Final = 256 * 1_048_576
+"""Beyond that a stream that comes to such a record ends."""
 _BACKOFF_S: Final = 0.2
 UNKNOWN_GRACE_S: Final = 2.0
 """How long a topic that a node does not know may be known to another one: it has just been created, perhaps."""
@@ -84,6 +94,8 @@ class Fetcher:
         self._brokers = Brokers(bootstrap, _CLIENT_ID)
         self._idle: dict[Address, list[Link]] = defaultdict(list)
         self._topics: dict[str, tuple[float, TopicLeaders]] = {}
+        self.held_bytes = 0
+        """Of records that streams have decoded and their clients have not read."""
 
     def close(self) -> None:
         for links in self._idle.values():
@@ -214,7 +226,8 @@ def patience_s(error: ClientError) -> float:
 
 
 class TopicReader:
-    """Reads partitions of a topic for one stream. Owned by its caller, which runs `run` and takes from `chunks`."""
+    """Reads partitions of a topic for one stream. Owned by its caller, which runs `run`, takes one chunk after the
+    other, and closes it."""
 
     def __init__(
         self,
@@ -237,8 +250,28 @@ class TopicReader:
         self._bytes_max = bytes_max
         self._is_stale = False
         self._failed_since_s: float | None = None
-        self.chunks: asyncio.Queue[Chunk | None] = asyncio.Queue(_QUEUED_MAX)
+        self._chunks: asyncio.Queue[Chunk | None] = asyncio.Queue(_QUEUED_MAX)
         """None is the end."""
+        self._held_bytes = 0
+        """Of chunks in the queue, and of the one that was taken last."""
+        self._taken_bytes = 0
+
+    async def next_chunk(self) -> Chunk | None:
+        """The next chunk, None at the end. The one before is done with."""
+        self._hold(-self._taken_bytes)
+        self._taken_bytes = 0
+        chunk = await self._chunks.get()
+        self._chunks.task_done()
+        self._taken_bytes = 0 if chunk is None else chunk.columns.nbytes
+        return chunk
+
+    def close(self) -> None:
+        """Nothing is read any more."""
+        self._hold(-self._held_bytes)
+
+    def _hold(self, size: int) -> None:
+        self._held_bytes += size
+        self._fetcher.held_bytes += size
 
     async def run(self) -> None:
         """Read until everything is read, if there is an end. Raises `ClientError`."""
@@ -262,7 +295,7 @@ class TopicReader:
                 if leaderless:
                     place = leaderless[0]
                     await self._on_failed(topic_refusal(ErrorCode.LEADER_NOT_AVAILABLE, self._topic, partition=place))
-        await self.chunks.put(None)
+        await self._chunks.put(None)
 
     def _open(self) -> list[int]:
         """The partitions that are not read to their end."""
@@ -297,8 +330,27 @@ class TopicReader:
             await self._on_failed(error)
 
     async def _put(self, part: FetchResponsePartition) -> None:
+        while not self._put_what_fits(part):
+            await self._chunks.join()
+
+    def _put_what_fits(self, part: FetchResponsePartition) -> bool:
+        """Decode records until the client has to read first. Returns whether that was all."""
         index = part.partition_index
-        for columns in pieces(part, self._positions[index], self._records_max, self._bytes_max):
-            if columns.row_count:
-                await self.chunks.put(Chunk(index, columns, columns.next_offset))
+        if self._chunks.full():
+            return False
+        has_room = self._fetcher.held_bytes < HELD_BYTES_MAX
+        bytes_max = self._bytes_max if has_room else min(self._bytes_max, SMALL_BYTES)
+        for columns in pieces(part, self._positions[index], self._records_max, bytes_max):
             self._positions[index] = columns.next_offset
+            if columns.row_count:
+                if columns.nbytes > 2 * SMALL_BYTES and self._fetcher.held_bytes > LARGE_HELD_BYTES_MAX:
+                    raise ProblemError(
+                        503,
+                        "the records that wait for slow clients take too much memory for one more that is large",
+                        retriable=True,
+                    )
+                self._hold(columns.nbytes)
+                self._chunks.put_nowait(Chunk(index, columns, columns.next_offset))
+                if self._chunks.full() or not has_room or self._fetcher.held_bytes >= HELD_BYTES_MAX:
+                    return False
+        return True

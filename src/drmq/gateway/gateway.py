@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drmq.aio import Producer
-from drmq.gateway.admin_pool import AdminPool
+from drmq.gateway.admin_pool import WAITING_MAX, AdminPool
 from drmq.gateway.cluster_state import cluster_view
 from drmq.gateway.fault_lab import FaultLab
 from drmq.gateway.fetching import Fetcher
@@ -26,6 +26,7 @@ from drmq.gateway.shared import Shared
 from drmq.gateway.streams import Streams
 from drmq.gateway.topic_survey import TopicsNow, TopicSurvey
 from drmq.gateway.topology import Active, find_producers, graph, open_transactions
+from drmq.gateway.turns import Turns
 from drmq.gateway.types import Feature, GatewayAddress, Overview
 
 if TYPE_CHECKING:
@@ -39,6 +40,9 @@ OVERVIEW_EVENTS = 30
 LOOK_S = 2.0
 """How old what is shown about groups, topics and dead letters may be."""
 PRODUCERS_LOOK_S = 5.0
+BROWSING_MAX, BROWSING_OF_CALLER_MAX = 3, 2
+"""Pages of records that are made at the same time, for all clients and for one address. The other threads are for other
+calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,7 @@ class Gateway:
     def __init__(self, options: GatewayOptions) -> None:
         self.options = options
         self.admins = AdminPool(options.bootstrap, options.timeout_s)
+        self.browsing = Turns(BROWSING_MAX, BROWSING_OF_CALLER_MAX, WAITING_MAX)
         self.sampler = Sampler(self.admins)
         self.lab = FaultLab(options.lab, options.node_id)
         self.socket_count = 0

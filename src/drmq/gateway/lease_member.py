@@ -390,7 +390,9 @@ class LeaseMember:
                 if part.error_code:
                     self._on_partition_error(known, part)
                 elif part.deliveries:
-                    found += self._received(Source(known.topic, each.topic_id, part.partition_index), part, now_ms)
+                    new = Source(known.topic, each.topic_id, part.partition_index)
+                    left = bytes_max - sum(message.size_bytes for message in found)
+                    found += self._received(new, part, now_ms, left)
         return found
 
     def _on_partition_error(self, source: Source, part: LeaseFetchResponsePartition) -> None:
@@ -402,10 +404,13 @@ class LeaseMember:
         else:
             source.retry_at_s = time.monotonic() + _PARTITION_BACKOFF_S
 
-    def _received(self, source: Source, part: LeaseFetchResponsePartition, now_ms: int) -> list[Leased]:
-        """The messages of an answer. `source` is a new one: it sorts out what has no record, or cannot be read."""
+    def _received(self, source: Source, part: LeaseFetchResponsePartition, now_ms: int, bytes_max: int) -> list[Leased]:
+        """The messages of an answer. `source` is a new one: it sorts out what has no record, or cannot be read.
+
+        A few kilobytes may decompress to gigabytes. What comes after `bytes_max` is not decoded, and given back.
+        """
         leased = [LeasedOffsets(each.first_offset, each.last_offset, each.attempt) for each in part.deliveries]
-        pieces = decode_records(part.records, leased)
+        pieces = decode_records(part.records, leased, bytes_max) if bytes_max > 0 else []
         for error in filter(None, (piece.error for piece in pieces)):
             log.error("group %s: %s has records that cannot be read: %s", self._group, source, error)
         spans = source.receive(pieces, leased, part.token, self._buffer, 0.0)

@@ -30,8 +30,9 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from drmq.client import ClientError
 from drmq.gateway.problems import BUG, ProblemError, problem, respond
+from drmq.gateway.record_text import shown_size
 from drmq.gateway.streams import NAMES, TAIL, TailData
-from drmq.gateway.tail import RECORDS_MAX, Arrived, size_of
+from drmq.gateway.tail import RECORDS_MAX, Arrived
 from drmq.gateway.types import EventView, RecordView
 
 if TYPE_CHECKING:
@@ -332,7 +333,7 @@ def _fitting(records: list[RecordView], size_max: int) -> list[RecordView]:
     """The last records that have no more than so many bytes together."""
     size, count = 0, 0
     for record in reversed(records):
-        size += size_of(record)
+        size += shown_size(record)
         if size > size_max:
             break
         count += 1

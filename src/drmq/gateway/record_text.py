@@ -37,6 +37,12 @@ def describe(partition: int, record: Record) -> RecordView:
     )
 
 
+def shown_size(record: RecordView) -> int:
+    """The characters that are shown of a record."""
+    size = len(record.key or "") + len(record.value or "")
+    return size + sum(len(header.name) + len(header.value or "") for header in record.headers)
+
+
 def shown_headers(headers: Sequence[tuple[str, bytes | None]]) -> tuple[list[HeaderView], bool]:
     """The first headers, and whether there are more."""
     found = []

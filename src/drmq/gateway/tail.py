@@ -16,12 +16,12 @@ from typing import Final
 
 from drmq.client import LATEST, Admin, ClientError
 from drmq.gateway.admin_pool import AdminPool
-from drmq.gateway.browse import DECOMPRESSED_BYTES_MAX
+from drmq.gateway.decoding import each_record
 from drmq.gateway.problems import BUG, ProblemError
-from drmq.gateway.record_text import describe
+from drmq.gateway.record_text import describe, shown_size
 from drmq.gateway.types import RecordView
 from drmq.model import TopicPartition
-from drmq.records import Buffer, InvalidBatch, iter_batches, iter_records
+from drmq.records import Buffer, InvalidBatch, iter_batches
 
 log = logging.getLogger("drmq.gateway")
 
@@ -112,18 +112,12 @@ class Tail:
         shown: list[RecordView] = []
         size = 0
         for record in reversed(records[-RECORDS_MAX:]):
-            size += size_of(record)
+            size += shown_size(record)
             if size > BYTES_MAX and shown:
                 break
             shown.append(record)
         shown.reverse()
         return Arrived(shown, max(0, total - len(shown)))
-
-
-def size_of(record: RecordView) -> int:
-    """The characters that are shown of a record."""
-    size = len(record.key or "") + len(record.value or "")
-    return size + sum(len(header.name) + len(header.value or "") for header in record.headers)
 
 
 def _read(admin: Admin, place: TopicPartition, start: int, end: int) -> list[RecordView]:
@@ -145,7 +139,6 @@ def _read(admin: Admin, place: TopicPartition, start: int, end: int) -> list[Rec
 def _shown(partition: int, batch: Buffer, start: int, end: int) -> list[RecordView]:
     """The records of a batch; none if it cannot be read."""
     try:
-        records = list(iter_records(batch, decompressed_size_max=DECOMPRESSED_BYTES_MAX))
+        return each_record(batch, start, end, lambda record: describe(partition, record))
     except InvalidBatch:
         return []
-    return [describe(partition, each) for each in records if start <= each.offset < end]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+import tracemalloc
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,8 +17,16 @@ from drmq.client.leases.brokers import Purpose
 from drmq.client.leases.source import Source
 from drmq.gateway import ack_ids
 from drmq.gateway.ack_ids import AckId
-from drmq.gateway.lease_member import Leased, LeaseMember
-from drmq.gateway.settling import Settler
+from drmq.gateway.lease_member import GIVE_BACK, Leased, LeaseMember
+from drmq.gateway.settling import Settler, Wanted
+from drmq.model import Offset
+from drmq.records import Codec, Record, encode_batch
+from drmq.wire.messages.lease_fetch import (
+    LeaseDelivery,
+    LeaseFetchResponse,
+    LeaseFetchResponsePartition,
+    LeaseFetchResponseTopic,
+)
 
 NODE = 1
 _WAIT_S = 2.0
@@ -132,5 +142,46 @@ def test_a_poll_brings_no_more_bytes_than_are_wanted(monkeypatch: pytest.MonkeyP
         assert [each.offset for each in given_back] == list(range(3, 10))
         given_back.clear()
         assert len(await member.member.poll(10, 0.0, 10)) == 1, "one is never too large"
+
+    asyncio.run(main())
+
+
+def test_what_a_poll_has_no_room_for_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten kilobytes in each of these partitions decompress to 10 MB. What is not decoded is given back."""
+
+    async def main() -> None:
+        member = LeaseMember("127.0.0.1:1", "test", "crew", frozenset({"jobs"}), Settler("127.0.0.1:1", "test"))
+        large = [Record(Offset(offset), 0, None, bytes(1_000_000)) for offset in range(10)]
+        batch = bytes(encode_batch(large, base_offset=Offset(0), codec=Codec.GZIP))
+        parts = [
+            LeaseFetchResponsePartition(index, records=batch, deliveries=[LeaseDelivery(0, 9, 1)]) for index in range(4)
+        ]
+        answer = LeaseFetchResponse(topics=[LeaseFetchResponseTopic(bytes(16), parts)])
+
+        async def link_to(*place: Any) -> Any:
+            async def call(*request: Any) -> LeaseFetchResponse:
+                return answer
+
+            return SimpleNamespace(call=call)
+
+        given_back: list[Wanted] = []
+
+        async def settle(wanted: Sequence[Wanted]) -> None:
+            given_back.extend(wanted)
+
+        monkeypatch.setattr(member, "_settle", settle)
+        monkeypatch.setattr(member._brokers, "link_to", link_to)
+        sources = [Source("jobs", bytes(16), index) for index in range(4)]
+        tracemalloc.start()
+        try:
+            found = await member._fetch(NODE, sources, 100, 4_000_000, 0.0, Purpose.TAKING)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        await asyncio.gather(*member._tasks)
+        assert 4 <= len(found) <= 5
+        assert len(found) + len(given_back) == 40
+        assert {each.outcome for each in given_back} == {GIVE_BACK}
+        assert peak < 32_000_000, "10 MB of one batch, and what is kept of it"
 
     asyncio.run(main())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from drmq.client.errors import LeaseLost, LostRun
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from drmq.client.leases.buffer import MessageBuffer
 
 DECOMPRESSED_BYTES_MAX = 2**28
+_PIECE_BYTES = 2**22
 RUNS_MAX = 5_000
 """Runs in one request for one partition. More stay for the next one."""
 NO_LEADER = -1
@@ -45,34 +46,46 @@ class Piece(NamedTuple):
     error: InvalidBatch | None = None
 
 
-def decode_records(records: Buffer, leased: Sequence[LeasedOffsets]) -> list[Piece]:
-    """The records from the first to the last offset that was leased."""
+def decode_records(records: Buffer, leased: Sequence[LeasedOffsets], bytes_max: int | None = None) -> list[Piece]:
+    """The records from the first to the last offset that was leased, or the first ones with about `bytes_max`."""
     start, end = leased[0].first_offset, leased[-1].last_offset + 1
     try:
-        return list(_decode(records, start, end))
+        return list(_that_fit(_decode(records, start, end, bytes_max), bytes_max))
     except InvalidBatch:
-        return list(_decode_by_batch(records, start, end))
+        return list(_that_fit(_decode_by_batch(records, start, end, bytes_max), bytes_max))
 
 
-def _decode(records: Buffer, start: int, end: int) -> Iterator[Piece]:
+def _that_fit(pieces: Iterable[Piece], bytes_max: int | None) -> Iterator[Piece]:
+    """At least one, and none after so many bytes."""
+    size = 0
+    for piece in pieces:
+        yield piece
+        size += 0 if piece.columns is None else piece.columns.nbytes
+        if bytes_max is not None and size >= bytes_max:
+            return
+
+
+def _decode(records: Buffer, start: int, end: int, bytes_max: int | None) -> Iterator[Piece]:
     for columns in iter_columns(
         records,
         start_offset=start,
         end_offset=end,
         decompressed_size_max=DECOMPRESSED_BYTES_MAX,
         include_headers=True,
+        bytes_max=_PIECE_BYTES if bytes_max is None else min(bytes_max, _PIECE_BYTES),
     ):
         yield Piece(columns.next_offset, columns)
 
 
-def _decode_by_batch(records: Buffer, start: int, end: int) -> Iterator[Piece]:
+def _decode_by_batch(records: Buffer, start: int, end: int, bytes_max: int | None) -> Iterator[Piece]:
     """The same, but a batch that cannot be read costs none of its neighbours."""
     view = memoryview(records)
     for position, header in iter_batches(view):
         first, next_offset = max(start, header.base_offset), min(end, header.next_offset)
         if first < next_offset:
             try:
-                yield from list(_decode(view[position : position + header.size], first, next_offset))
+                batch = view[position : position + header.size]
+                yield from list(_that_fit(_decode(batch, first, next_offset, bytes_max), bytes_max))
             except InvalidBatch as error:
                 yield Piece(next_offset, None, error)
 

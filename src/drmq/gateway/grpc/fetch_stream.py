@@ -73,12 +73,15 @@ async def fetch_stream(gateway: Gateway, request: pb.FetchStreamRequest, call: C
         records_max=RECORDS_MAX,
         bytes_max=bytes_max,
     )
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(reader.run())
-        while (chunk := await reader.chunks.get()) is not None:
-            response = pb.FetchStreamResponse(records=records_of(chunk.partition, chunk.columns))
-            response.next_offsets[chunk.partition] = chunk.next_offset
-            await call.write(response)
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(reader.run())
+            while (chunk := await reader.next_chunk()) is not None:
+                response = pb.FetchStreamResponse(records=records_of(chunk.partition, chunk.columns))
+                response.next_offsets[chunk.partition] = chunk.next_offset
+                await call.write(response)
+    finally:
+        reader.close()
 
 
 async def _resolved(gateway: Gateway, topic: str, position: pb.Position, partitions: list[int]) -> dict[int, int]:

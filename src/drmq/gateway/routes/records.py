@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
+import threading
 from typing import Any, Literal
 
 import msgspec
@@ -41,7 +43,8 @@ class ProduceParams(Struct, forbid_unknown_fields=True):
 
 
 @endpoint("GET", "/topics/{topic}/records", "Records of a topic, the newest or the oldest first, with a filter.")
-async def records(gateway: Gateway, params: RecordsParams) -> RecordPage:
+async def records(gateway: Gateway, params: RecordsParams, caller: Caller) -> RecordPage:
+    ended = threading.Event()
     wanted = Filter(params.key, params.text, params.pattern, params.header, params.json)
 
     def ask(admin: Admin) -> RecordPage:
@@ -56,10 +59,20 @@ async def records(gateway: Gateway, params: RecordsParams) -> RecordPage:
             cursor = decode_cursor(params.cursor)
             order, at = cursor.order, {index: at for index, at in cursor.at.items() if index in indexes}
         with wanted.open() as matches:
-            browser = Browser(admin, params.topic, matches, params.limit)
+            browser = Browser(admin, params.topic, matches, params.limit, lambda: not ended.is_set())
             return (browser.newest_first if order == "newest" else browser.oldest_first)(at, bounds)
 
-    return await gateway.admins.run(ask)
+    async def take_turn() -> RecordPage:
+        async with gateway.browsing.place(caller.host):
+            running = asyncio.ensure_future(gateway.admins.run(ask))
+            try:
+                return await asyncio.shield(running)
+            finally:
+                # If the client has gone, its thread ends soon. It keeps its place as long as it has its memory.
+                ended.set()
+                await asyncio.gather(running, return_exceptions=True)
+
+    return await caller.run(take_turn())
 
 
 def _begin(

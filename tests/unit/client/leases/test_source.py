@@ -175,6 +175,22 @@ def test_offsets_whose_records_did_not_arrive_are_given_back(queue: Queue) -> No
     assert queue.runs() == [(2, 3, GIVE_BACK, GROUP_BACKOFF)]
 
 
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_records_beyond_a_limit_of_bytes_are_not_decoded_and_given_back(queue: Queue, is_damaged: bool) -> None:
+    """A few kilobytes may decompress to more than a reader has room for. It gets at least one record."""
+    large = [Record(Offset(offset), 0, None, bytes(1_000_000)) for offset in range(10)]
+    data = encode_batch(large, base_offset=Offset(0), codec=Codec.GZIP)
+    bad = bytearray(log_of(10))
+    bad[-1] ^= 1
+    leased = [LeasedOffsets(0, 10, 1)]
+    pieces = decode_records(data + (bad if is_damaged else b""), leased, 2_500_000)
+    assert [piece.next_offset for piece in pieces] == [2, 4]
+    spans = queue.source.receive(pieces, leased, 7, BUFFER, 0.0)
+    assert sum(span.end_row - span.start_row for span in spans) == 4
+    assert [run[:3] for run in queue.runs()] == [(4, 10, GIVE_BACK)]
+    assert len(decode_records(data, leased, 1)) == 1
+
+
 def test_a_batch_that_cannot_be_read_is_released_and_costs_none_of_its_neighbours(queue: Queue) -> None:
     """So it counts as failed, and ends in the dead letters."""
     bad = bytearray(log_of(2, 3))
