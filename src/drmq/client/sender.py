@@ -38,6 +38,11 @@ class ProducerOptions(TypedDict, total=False):
     properties: Mapping[str, Any]
 
 
+def repeatable(headers: HeadersToSend | None) -> HeadersToSend | None:
+    """The same headers, which can be gone through again if the queue of the producer is full at first."""
+    return headers if headers is None or isinstance(headers, Mapping) else list(headers)
+
+
 class Sender:
     """A producer and its thread. Its methods may be called from any thread."""
 

@@ -7,11 +7,16 @@ Each runs in a process of its own, so that a regression is an exit code.
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
+import time
+from typing import Any
 
 import pytest
 
+import drmq
+import drmq.aio
 from support.polling import PATIENCE_S
 
 BLOCKING = """
@@ -64,3 +69,40 @@ def test_it_is_an_error_of_the_client(script: str, arguments: str, error: str) -
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr
     assert error in done.stdout
+
+
+class FullAtFirst:
+    """Stands in for librdkafka's producer."""
+
+    def __init__(self) -> None:
+        self.attempts: list[Any] = []
+
+    def poll(self, timeout_s: float) -> None:
+        time.sleep(0.001)
+
+    def flush(self, timeout_s: float) -> int:
+        return 0
+
+    def produce(self, *message: Any, headers: Any, **optional: Any) -> None:
+        self.attempts.append(headers)
+        if len(self.attempts) == 1:
+            raise BufferError("Local: Queue full")
+
+
+@pytest.mark.parametrize("is_asyncio", [False, True])
+def test_headers_that_can_be_read_once_are_sent_after_a_wait(is_asyncio: bool) -> None:
+    """While the queue is full, a message is offered again and again."""
+    fake = FullAtFirst()
+
+    async def send() -> None:
+        async with drmq.aio.Producer("127.0.0.1:1") as producer:
+            producer.sender._producer = fake
+            await producer.submit("t", b"x", headers=iter([("a", b"1")]))
+
+    if is_asyncio:
+        asyncio.run(send())
+    else:
+        with drmq.Producer("127.0.0.1:1") as producer:
+            producer._sender._producer = fake
+            producer.submit("t", b"x", headers=iter([("a", b"1")]))
+    assert fake.attempts == [[("a", b"1")]] * 2

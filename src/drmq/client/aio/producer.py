@@ -12,7 +12,7 @@ from typing import Any, Generic, Literal, Self, TypeVar, Unpack, overload
 from drmq.client.codecs import CodecName, Encoding
 from drmq.client.errors import ClientError, Closed
 from drmq.client.messages import SendResult
-from drmq.client.sender import HeadersToSend, ProducerOptions, Sender
+from drmq.client.sender import HeadersToSend, ProducerOptions, Sender, repeatable
 
 T = TypeVar("T")
 
@@ -99,7 +99,7 @@ class Producer(Generic[T]):
         timestamp: int | None = None,
     ) -> asyncio.Future[SendResult]:
         """Send a message without waiting: its future has the result. Waits only while the producer has no room."""
-        sender = self.sender
+        sender, headers = self.sender, repeatable(headers)
         deadline_s = time.monotonic() + sender.timeout_s
         while True:
             sending = sender.offer(topic, value, key, headers, partition, timestamp)

@@ -9,7 +9,7 @@ from typing import Any, Generic, Literal, Self, TypeVar, Unpack, overload
 from drmq.client.codecs import CodecName, Encoding
 from drmq.client.errors import ClientError
 from drmq.client.messages import SendResult
-from drmq.client.sender import HeadersToSend, ProducerOptions, Sender
+from drmq.client.sender import HeadersToSend, ProducerOptions, Sender, repeatable
 
 T = TypeVar("T")
 
@@ -63,7 +63,7 @@ class Producer(Generic[T]):
 
         After `DeadlineExceeded` it is not known whether it was stored.
         """
-        sending = self._sender.submit(topic, value, key, headers, partition, timestamp)
+        sending = self._sender.submit(topic, value, key, repeatable(headers), partition, timestamp)
         try:
             # The producer gives up by itself after its own timeout, and knows more about the reason.
             return sending.result(self._sender.timeout_s + 5.0 if timeout is None else timeout)
@@ -81,7 +81,7 @@ class Producer(Generic[T]):
         timestamp: int | None = None,
     ) -> Future[SendResult]:
         """Send a message without waiting: its future has the result. Waits only while the producer has no room."""
-        return self._sender.submit(topic, value, key, headers, partition, timestamp)
+        return self._sender.submit(topic, value, key, repeatable(headers), partition, timestamp)
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until every message so far is stored or has failed; the futures say which. Raises `DeadlineExceeded`."""
