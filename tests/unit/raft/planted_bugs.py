@@ -47,7 +47,7 @@ BUGS = [
             wrong="log.term_at(entry.index)",
         ),
         seeds=1000,
-        first=400,
+        first=270,
     ),
     SeededBug(
         PlantedBug(
@@ -60,7 +60,7 @@ BUGS = [
             wrong="progress.next = entries[0].first",
         ),
         seeds=1000,
-        first=470,
+        first=270,
     ),
     SeededBug(
         PlantedBug(
@@ -92,7 +92,7 @@ BUGS = [
             wrong="",
         ),
         seeds=1000,
-        first=130,
+        first=830,
     ),
     SeededBug(
         PlantedBug(
