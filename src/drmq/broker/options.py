@@ -148,8 +148,9 @@ class BrokerOptions:
     idle."""
 
     election_timeout_ms: Milliseconds = 1_000
-    """How long a leader may be silent before the others elect a new one, in ms: between this and twice this. If it is
-    too short, a node with a slow disk or a busy processor is taken for dead. Use the same value on all nodes."""
+    """How long a leader may be silent before the others elect a new one, in ms: between this and twice this if its node
+    is down, five times that while its node is up. Time that a node's own loop was late does not count. If it is too
+    short, a node with a slow disk or a busy processor is taken for dead. Use the same value on all nodes."""
 
     raft_heartbeat_ms: Milliseconds = 200
     """How often a leader sends heartbeats to its followers, in ms. At most a third of `election_timeout_ms`."""

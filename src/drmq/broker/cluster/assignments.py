@@ -144,7 +144,9 @@ class Assignments:
         This happens before a partition takes part in its group. If its files are lost later, the list shows that they
         existed, and the partition must not take part with empty files: it would have forgotten its votes.
         """
-        payload = b"".join(_NOTE.pack(*group, member) for group, member in sorted(self._made.items()))
+        # A copy, because the loop may change it meanwhile. Not sorted: with 20,000 partitions that takes 16 ms of 19.
+        made = list(self._made.items())
+        payload = b"".join(_NOTE.pack(*group, member) for group, member in made)
         self._notes.save(_MADE, Offset(0), payload)
 
     def on_changed(self, topics: Iterable[TopicId]) -> None:
