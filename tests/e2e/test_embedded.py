@@ -260,7 +260,7 @@ def test_wrong_arguments_are_errors_where_they_are_made() -> None:
         with pytest.raises(TypeError, match="BrokerOptions"):
             cluster(options=wrong)
     for wrong in (5, b"data"):
-        with pytest.raises(TypeError, match="and must be a str or a pathlib"):
+        with pytest.raises(TypeError, match="and must be a str or a path"):
             Broker(data_dir=wrong)
     with pytest.raises(ValueError, match="data_dir is empty"):
         Broker(data_dir="")

@@ -425,7 +425,7 @@ def test_values_at_the_edges_get_a_problem(broker: BrokerProcess) -> None:
     for pattern in ("(", "a{99999999999999}", "(" * 3_000 + ")" * 3_000):
         status, problem = ask(broker, f"{path}?pattern={pattern}")
         assert (status, "regular expression" in problem["detail"]) == (400, True), problem
-    for at in ({"0": 2**63}, {"0": 2**70}, {"0": -1}, {"-1": 0}, {"0": "x"}, "[" * 20_000):
+    for at in ({"0": 2**63}, {"0": 2**70}, {"0": -1}, {"-1": 0}, {"0": "x"}, {}, {"7": 0}, "[" * 20_000):
         cursor = base64.urlsafe_b64encode(json.dumps({"order": "oldest", "at": at}).encode()).decode()
         assert ask(broker, f"{path}?cursor={cursor}")[0] == 400, at
     for position in ("1_0", "%D9%A3", "+5", "@-1", "--1", "9" * 19, "9" * 5_000, "%201"):

@@ -43,6 +43,16 @@ def repeatable(headers: HeadersToSend | None) -> HeadersToSend | None:
     return headers if headers is None or isinstance(headers, Mapping) else list(headers)
 
 
+def _checked(headers: Iterable[Any]) -> list[tuple[str, bytes | str | None]]:
+    pairs = list(headers)
+    for pair in pairs:
+        if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str)):
+            raise TypeError(f"the header {pair!r} must be a pair of a name and a value, such as ('trace', b'1')")
+        if not is_c_text(pair[0]):
+            raise ClientError(f"The header {pair[0]!r} cannot be sent: its name is not UTF-8, or has a NUL")
+    return pairs
+
+
 class Sender:
     """A producer and its thread. Its methods may be called from any thread."""
 
@@ -105,10 +115,7 @@ class Sender:
         data = self._bytes_of(value)
         optional: dict[str, Any] = {}
         if headers is not None:
-            optional["headers"] = list(headers.items()) if isinstance(headers, Mapping) else list(headers)
-            for name, _ in optional["headers"]:
-                if not is_c_text(name):
-                    raise ClientError(f"The header {name!r} cannot be sent: its name is not UTF-8, or has a NUL")
+            optional["headers"] = _checked(headers.items() if isinstance(headers, Mapping) else headers)
         span = _traced(topic, partition, optional) if tracing.is_loaded() else None
         if timestamp is not None:
             optional["timestamp"] = timestamp

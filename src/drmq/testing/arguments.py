@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from pathlib import Path
 
 from drmq.broker import BrokerOptions
 
@@ -18,8 +18,8 @@ def check_number(name: str, value: object, lowest: int, highest: int | None = No
 
 def check_directory(data_dir: object) -> None:
     """Raise `TypeError` or `ValueError` unless this is a path or None. An empty one would be the present directory."""
-    if data_dir is not None and not isinstance(data_dir, str | Path):
-        raise TypeError(f"data_dir is {data_dir!r}, and must be a str or a pathlib.Path")
+    if data_dir is not None and not isinstance(data_dir, str | os.PathLike):
+        raise TypeError(f"data_dir is {data_dir!r}, and must be a str or a path, such as a pathlib.Path")
     if data_dir == "":
         raise ValueError("data_dir is empty, and must be the path of a directory; '.' is the present one")
 

@@ -106,3 +106,9 @@ def test_headers_that_can_be_read_once_are_sent_after_a_wait(is_asyncio: bool) -
             producer._sender._producer = fake
             producer.submit("t", b"x", headers=iter([("a", b"1")]))
     assert fake.attempts == [[("a", b"1")]] * 2
+
+
+@pytest.mark.parametrize("header", [(b"a", b"1"), (1, b"1"), "abc", ("a",), ("a", b"1", b"2")])
+def test_headers_that_are_no_pairs_are_named(header: Any) -> None:
+    with drmq.Producer("127.0.0.1:1") as producer, pytest.raises(TypeError, match="must be a pair"):
+        producer.submit("t", b"x", headers=[header])

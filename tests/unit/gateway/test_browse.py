@@ -97,10 +97,10 @@ def test_calls_at_the_same_time_need_the_memory_of_one_batch(
         most = max(most, open_now)
         yield from iter_columns(*args, **options)
 
-    def closed(columns: Columns) -> Iterator[Record]:
+    def closed(batch: Buffer, columns: Columns) -> Iterator[Record]:
         nonlocal open_now
         open_now -= 1
-        return rows(columns)
+        return rows(batch, columns)
 
     rows = decoding._rows
     monkeypatch.setattr(decoding, "iter_columns", counted)
@@ -189,3 +189,12 @@ def test_a_page_that_takes_too_long_goes_on_at_the_next_call(monkeypatch: pytest
             break
         at = decode_cursor(page.next).at
     assert found == [4, 3, 2, 1, 0]
+
+
+@pytest.mark.parametrize("order", ["newest", "oldest"])
+def test_times_far_in_the_future_are_shown_as_they_are(order: str) -> None:
+    """Nanoseconds for example: in microseconds they do not fit into 64 bits, and one was shown as 1970."""
+    times = [1_000, 1_700_000_000_000_000_000, 2**63 - 1]
+    records = [Record(Offset(at), when, None, b"x") for at, when in enumerate(times)]
+    page = look(Log([bytes(encode_batch(records, base_offset=Offset(0)))]), order)
+    assert sorted(each.timestamp_ms for each in page.items) == times

@@ -58,6 +58,8 @@ async def records(gateway: Gateway, params: RecordsParams, caller: Caller) -> Re
         else:
             cursor = decode_cursor(params.cursor)
             order, at = cursor.order, {index: at for index, at in cursor.at.items() if index in indexes}
+            if not at:
+                raise ProblemError(400, "this cursor belongs to other partitions; ask again without it")
         with wanted.open() as matches:
             browser = Browser(admin, params.topic, matches, params.limit, lambda: not ended.is_set())
             return (browser.newest_first if order == "newest" else browser.oldest_first)(at, bounds)
