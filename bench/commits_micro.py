@@ -1,9 +1,11 @@
 """How fast a group commits one offset after the other, and the limit of the disk in the same run.
 
-    python -m bench.commits_micro [--nodes N] [--clients N] [--commits N] [--directory DIR]
+    python -m bench.commits_micro [--nodes N] [--clients N] [--commits N] [--directory DIR] [--kafka]
 
 A client sends OffsetCommit with one offset, waits for the answer, and sends the next. Each client has its own group.
 The limit appends as many bytes as one commit takes in the log to a file and calls `fdatasync`, one after the other.
+With `--kafka` one node of Apache Kafka does the same afterwards, without syncing. Its JVM first gets as many commits to
+compile what they need.
 """
 
 from __future__ import annotations
@@ -18,6 +20,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from bench.systems.base import Unavailable
+from bench.systems.kafka import KafkaNode, KafkaSystem
+from bench.systems.kafka_admin import create_topic as create_kafka_topic
 from drmq.client.connection import Connection, Deadline
 from drmq.client.errors import ClientError
 from drmq.model.address import parse_bootstrap
@@ -104,29 +109,45 @@ def create_topic(bootstrap: str) -> None:
     connection.call(CreateTopicsRequest([CreateTopicsRequestTopic("t", 1, -1)]), object, Deadline(_TIMEOUT_S))
 
 
-def measure(addresses: dict[int, str], nodes: list[subprocess.Popen[bytes]], clients: int, commits: int) -> str:
+def measure(name: str, addresses: dict[int, str], pids: list[int], clients: int, commits: int) -> str:
     latencies: list[list[float]] = [[] for _ in range(clients)]
     threads = [
         threading.Thread(target=commit, args=(addresses, f"group-{number}", commits // clients, each))
         for number, each in enumerate(latencies)
     ]
-    started, before = time.perf_counter(), sum(map(cpu_s, nodes))
+    started, before = time.perf_counter(), sum(map(cpu_s, pids))
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    taken, used = time.perf_counter() - started, sum(map(cpu_s, nodes)) - before
+    taken, used = time.perf_counter() - started, sum(map(cpu_s, pids)) - before
     every = sorted(each for some in latencies for each in some)
     count = len(every)
     return (
-        f"{len(nodes)} nodes, {clients} clients: {count} commits in {taken:.1f} s, {count / taken:.0f}/s, "
+        f"{name}, {len(pids)} nodes, {clients} clients: {count} commits in {taken:.1f} s, {count / taken:.0f}/s, "
         f"p50 {every[count // 2] * 1000:.2f} ms, p99 {every[count * 99 // 100] * 1000:.2f} ms, "
         f"{used / count * 1e6:.0f} us of processor time each, on all nodes"
     )
 
 
-def cpu_s(process: subprocess.Popen[bytes]) -> float:
-    fields = Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+def measure_kafka(directory: str, clients: int, commits: int) -> str:
+    node = KafkaNode(Path(directory))
+    try:
+        KafkaSystem(Path(directory), node, fsyncs=False).check()
+        node.start()
+        assert node.server is not None
+        create_kafka_topic(node.port, "t", 1, {})
+        addresses = {1: f"127.0.0.1:{node.port}"}
+        measure("warm-up", addresses, [node.server.pid], clients, commits)
+        return measure("kafka", addresses, [node.server.pid], clients, commits)
+    except Unavailable as reason:
+        return f"kafka: not measured: {reason}"
+    finally:
+        node.stop()
+
+
+def cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
@@ -136,17 +157,22 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=1)
     parser.add_argument("--commits", type=int, default=5_000)
     parser.add_argument("--directory", default=None)
+    parser.add_argument("--kafka", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.directory) as directory:
         nodes, addresses = launch(directory, options.nodes)
         try:
             create_topic(addresses[1])
             syncs = limit(directory, options.commits)
-            print(f"{measure(addresses, nodes, options.clients, options.commits)}; limit {syncs:.0f}/s")
+            pids = [node.pid for node in nodes]
+            measured = measure("drmq", addresses, pids, options.clients, options.commits)
+            print(f"{measured}; limit {syncs:.0f}/s")
         finally:
             for node in nodes:
                 node.kill()
                 node.wait()
+        if options.kafka:
+            print(measure_kafka(directory, options.clients, options.commits))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import warnings
 from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -31,6 +30,15 @@ T = TypeVar("T")
 
 _TURN_US_MAX = 40
 """The maximum delay until a process handles its ready callbacks."""
+
+
+def _close_what_never_ran(value: object) -> None:
+    """Close a coroutine that never ran, and its arguments that are such coroutines."""
+    if inspect.iscoroutine(value) and inspect.getcoroutinestate(value) == inspect.CORO_CREATED:
+        arguments = [] if value.cr_frame is None else list(value.cr_frame.f_locals.values())
+        value.close()
+        for argument in arguments:
+            _close_what_never_ran(argument)
 
 
 class SimulatedLoop(asyncio.AbstractEventLoop):
@@ -168,18 +176,15 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def die(self) -> None:
         """The process has ended. No callback runs any more."""
         self.is_dead = True
+        # Python would close them when it collects them, at any time, and so run code of a dead process. Some have no
+        # other reference than the callback that is cleared below.
+        self._left = list(asyncio.all_tasks(self))
         self._ready.clear()
         self._timers.clear()
-        # Python would close them when it collects them, at any time, and so run code of a dead process.
-        self._left = list(asyncio.all_tasks(self))
         self._world.dead_loops.append(self)
-        with warnings.catch_warnings():
-            # Some coroutines never ran, or contain one that never ran. Python would warn about that.
-            warnings.simplefilter("ignore", RuntimeWarning)
-            for task in asyncio.all_tasks(self):
-                coroutine = task.get_coro()
-                if inspect.iscoroutine(coroutine) and inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
-                    coroutine.close()
+        # Python warns about a coroutine that never ran, and at any time: when nothing refers to it any more.
+        for task in self._left:
+            _close_what_never_ran(task.get_coro())
 
     def bury(self) -> None:
         """Close what the process left, after the run. What that code does has no effect any more."""
