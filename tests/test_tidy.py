@@ -6,6 +6,7 @@ import ast
 import importlib
 import importlib.util
 import inspect
+import re
 import subprocess
 import sys
 from functools import cache
@@ -15,6 +16,7 @@ from types import ModuleType
 import pytest
 
 from drmq.wire import APIS
+from support import rerun
 from support.planted_bugs import CannotPlant, patched_source
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -126,6 +128,24 @@ def test_unit_tests_mirror_the_packages() -> None:
         if not is_other and not (SOURCE / relative).is_dir():
             strangers.append(name_of(folder))
     assert not strangers
+
+
+NODES = re.compile(
+    r"^from support\.(processes|cluster|http_cluster|small_disk) import"
+    r"|^from drmq\.testing import .*\b(Broker|Cluster|cluster)\b"
+    r"|subprocess\.Popen",
+    re.MULTILINE,
+)
+"""What a test begins with that starts nodes, or processes that it must end."""
+
+
+def test_tests_that_start_nodes_are_where_they_may_be_run_again() -> None:
+    """`make test` takes all others for deterministic, and `make flaky` does not try them."""
+    tests = [path for path in MODULES if path.name.startswith("test_")]
+    outside = [path for path in tests if not name_of(path).startswith(rerun.PLACES)]
+    found = [name_of(path) for path in outside if NODES.search(path.read_text())]
+    assert not found
+    assert all((ROOT / place).exists() for place in rerun.PLACES)
 
 
 def test_every_suite_of_planted_bugs_is_checked() -> None:

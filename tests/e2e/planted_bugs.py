@@ -26,7 +26,7 @@ CRASH, STEPS, SHUTDOWN, FULL, LIMITS = (
 CLI, CONSUME, PRODUCE, APIS = (
     f"tests/e2e/test_{name}.py" for name in ("cli", "cli_consume", "cli_produce", "cluster_apis")
 )
-LOCAL = "tests/unit/server/test_local.py tests/unit/server/test_local_file.py"
+LOCAL = "tests/e2e/test_local.py tests/unit/server/test_local_file.py"
 REDRIVE = "tests/e2e/test_redrive.py::test_every_letter_is_moved_once_although_the_driving_node_is_killed"
 WALK = f"{STEPS}::test_killed_before_every_step"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -130,17 +131,31 @@ def test_filter_and_columns_of_the_page() -> None:
     assert parsed.time_ms_min == int(datetime(2026, 11, 1, tzinfo=UTC).timestamp() * 1000)
 
 
-def test_a_bounded_query_as_lines(page_topics: Topics) -> None:
-    """The second query of the page: what is not older than two hours, twenty rows at most, a JSON object each."""
-    (command,) = re.findall(r'^drmq sql "(select \* from topic\(\'orders\'\))" (.*)$', PAGE, re.MULTILINE)
+def test_the_queries_in_the_terminal(page_topics: Topics) -> None:
+    """A table of counts; what is not older than two hours, twenty rows at most, a JSON object each; a given schema."""
+
+    def run(line: str) -> str:
+        program, *words = shlex.split(line)
+        assert program == "drmq"
+        done = drmq(page_topics, *words, "--master", "local[2]")
+        assert done.returncode == 0, (line, done.stderr)
+        return done.stdout
+
     old = int((time.time() - 3 * 3600) * 1000)
     send(page_topics, "orders", [(None, '{"n": -1}')], timestamp=old)
     send(page_topics, "orders", [(None, json.dumps({"n": n})) for n in range(30)])
-    done = drmq(page_topics, "sql", command[0], *command[1].split(), "--master", "local[2]")
-    assert done.returncode == 0, done.stderr
-    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    flights = [("JFK", 10), ("JFK", 20), ("SFO", 60)]
+    send(page_topics, "flights", [(None, json.dumps({"origin": origin, "delay": delay})) for origin, delay in flights])
+    counts, recent, average = typed("drmq sql")
+    assert sorted(line.split() for line in run(counts).splitlines()) == [
+        ["JFK", "2"],
+        ["SFO", "1"],
+        ["origin", "count(1)"],
+    ]
+    rows = [json.loads(line) for line in run(recent).splitlines()]
     assert len(rows) == 20
     assert {row["n"] for row in rows} < set(range(30))
+    assert run(average).split() == ["avg(delay)", "30.0"]
 
 
 def typed(beginning: str) -> list[str]:

@@ -23,7 +23,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from support.rerun import FAILED, WORKER_SESSIONS, run_pytest
+from support.rerun import FAILED, SPARK, WITHOUT_SPARK, WORKER_SESSIONS, run_pytest
 
 BURN = """
 import os
@@ -55,8 +55,8 @@ def parts(workers: int, chosen: list[str]) -> dict[str, list[str]]:
     """The runs of pytest that make a round, by name. Spark's tests share one session, so they have no workers."""
     if chosen:
         return {"chosen": ["-q", *chosen]}
-    with_workers = ["-q", "-n", str(workers), "--dist", "worksteal", "tests/e2e", "tests/conformance", "tests/browser"]
-    return {"tests": with_workers, "spark": ["-q", "tests/spark"]}
+    with_workers = ["-q", "-n", str(workers), "--dist", "worksteal", *WITHOUT_SPARK]
+    return {"tests": with_workers, "spark": ["-q", SPARK]}
 
 
 def run_part(round_number: int, name: str, arguments: list[str]) -> list[str]:

@@ -5,7 +5,8 @@ whether the code is wrong or the test cannot stand a busy machine. So each such 
 fails again, the run fails. If it passes, the run goes on, and the test is written to a file of flaky tests, which
 `make test` shows in its last lines: a flaky test is a bug, and somebody has to see it.
 
-All other tests are deterministic, so they are never run again. Neither is a run with many failures: those have a cause.
+All other tests start no node, and no process but one that ends by itself, so they are never run again. Neither is a
+run with many failures: those have a cause.
 
 As a program: `rerun.py --flaky FILE ARGUMENT...` with arguments for pytest, or `rerun.py --flaky FILE --report STATUS`
 for the last lines of a run that ended with that status.
@@ -20,8 +21,19 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-FOLDERS = ("tests/e2e/", "tests/conformance/", "tests/browser/", "tests/spark/")
-"""Where the tests with real processes are."""
+SPARK = "tests/spark/"
+WITHOUT_SPARK = (
+    "tests/e2e/",
+    "tests/conformance/",
+    "tests/browser/",
+    # These start a node or a process too, or wait on sockets in real time, but have their place beside others.
+    "tests/test_packaging.py",
+    "tests/unit/spark/test_view.py",
+    "tests/unit/support/test_answers.py",
+    "tests/unit/transport/",
+)
+PLACES = (*WITHOUT_SPARK, SPARK)
+"""Where the tests with real processes are. `tests/test_tidy.py` checks that no other test starts a node."""
 WORKER_SESSIONS = "PYTEST_WORKER_SESSIONS"
 """The environment variable with which each worker of pytest gets a session of its own. Nodes warn of unknown names that
 begin with DRMQ_, so this one does not."""
@@ -47,7 +59,7 @@ def run_with_second_chance(arguments: Sequence[str], flaky: Path) -> int:
     """Run pytest, and again what may be flaky; what is, is added to the file. The exit status of the whole."""
     sys.stdout.flush()
     status, failed = run_pytest(arguments)
-    if status != FAILED or not failed or not all(test.startswith(FOLDERS) for test in failed):
+    if status != FAILED or not failed or not all(test.startswith(PLACES) for test in failed):
         return status
     if len(failed) > RERUN_MAX:
         print(f"{len(failed)} tests failed, which is too many to be chance: none is run again")

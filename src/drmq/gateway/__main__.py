@@ -28,6 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from drmq.gateway.gateway import Gateway
         from drmq.gateway.http_connection import HttpConnection
         from drmq.gateway.http_server import HttpServer
+        from drmq.gateway.preload import import_all
+
+        import_all()
     except ImportError as error:
         print(f"the gateway needs a package that is not installed: {error.name}. Install drmq again.", file=sys.stderr)
         return _MISSING_PACKAGES

@@ -15,7 +15,7 @@ Memory: about `size_max`, and a few megabytes for the codec. Only zstd may take 
 window of its latest output. The producer chooses the size of that window: a few megabytes up to level 19, and up to 128
 MiB above.
 
-`cramjam` is imported on first use: a broker starts faster without it, and most never need it.
+`cramjam` is imported on first use: commands start faster without it. Nodes and gateways import it before they serve.
 """
 
 from __future__ import annotations

@@ -98,6 +98,17 @@ def test_a_deterministic_test_is_not_run_again(project: Path) -> None:
     assert run(project, "--report", "1").stdout.splitlines()[-1] == "FAILED, with exit status 1: see above."
 
 
+def test_a_file_among_others_may_have_processes(project: Path) -> None:
+    """The tests of its folder are deterministic, and it is not."""
+    for name in ("test_packaging.py", "test_tidy.py"):
+        (project / "tests" / name).write_text(TESTS)
+    assert run(project, "-q", "tests/test_packaging.py", "-k", "not always").returncode == 0
+    assert len((project / "build/flaky.txt").read_text().splitlines()) == len(ONCE)
+    for seen in ("a", "c", "end"):
+        (project / seen).unlink()
+    assert run(project, "-q", "tests/test_tidy.py", "-k", "not always").returncode == rerun.FAILED
+
+
 def test_many_failures_are_no_chance(project: Path) -> None:
     many = "import pytest\n@pytest.mark.parametrize('n', range(11))\ndef test_many(n):\n    assert False\n"
     (project / "tests/e2e/test_some.py").write_text(many)

@@ -103,11 +103,37 @@ def test_suggested_commands_ask_the_same_cluster(capsys: pytest.CaptureFixture[s
         assert f"`drmq raft describe __cluster_metadata 0 -b {address}`" in capsys.readouterr().err
 
 
+CHANGES_NOTHING = {
+    *("status", "top", "dashboard", "offsets", "sql", "simulate", "completion", "version"),
+    *("node ls", "cluster features", "cluster health", "cluster info", "cluster members", "raft describe", "raft ls"),
+    *("debug counters", "topic describe", "topic ls", "group describe", "group lag", "group leases", "group ls"),
+    *("group members", "dlq ls", "dlq show", "dlq status", "spark doctor", "log dump", "log verify"),
+}
+DESTROYS_NOTHING = {
+    # Programs that run until they end, and do what they are told meanwhile.
+    *("server", "proxy", "produce", "consume", "shell", "worker run", "spark shell", "spark submit"),
+    # Nodes of a cluster on this machine, whose data stays; each has an opposite.
+    *("up", "down", "node cut", "node forget", "node heal", "node kill", "node pause", "node resume", "node start"),
+    "node stop",
+    # The opposites are `cluster remove`, another transfer and another redrive; no data is deleted.
+    *("cluster add", "raft transfer", "dlq stop"),
+}
+ASKS_NOTHING = {"topic add-partitions", "topic create", "group alter"}
+"""Can be tried without effect, but do not ask first: they delete no data."""
+
+
 def test_every_destructive_command_has_a_dry_run() -> None:
-    """What asks for confirmation can also be tried without effect."""
-    for path, command in all_commands():
+    """It also asks for confirmation. A new command has to be put into one of the lists, or have both options."""
+    commands = {" ".join(path): command for path, command in all_commands() if not isinstance(command, click.Group)}
+    assert not CHANGES_NOTHING & DESTROYS_NOTHING
+    assert commands.keys() >= CHANGES_NOTHING | DESTROYS_NOTHING | ASKS_NOTHING, "a list has a command that is gone"
+    for name, command in commands.items():
         options = {option for parameter in command.params for option in parameter.opts}
-        assert ("--yes" not in options) or ("--dry-run" in options), path
+        if name in CHANGES_NOTHING | DESTROYS_NOTHING:
+            assert not options & {"--yes", "--dry-run"}, f"{name} has the options of a destructive command"
+        else:
+            assert "--dry-run" in options, name
+            assert ("--yes" in options) == (name not in ASKS_NOTHING), name
 
 
 @pytest.mark.parametrize(

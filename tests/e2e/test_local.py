@@ -1,4 +1,4 @@
-"""Whose processes a local cluster may touch. Starting and stopping is in `e2e/test_up_down.py`."""
+"""Whose processes a local cluster may touch. Starting and stopping is in `test_up_down.py`."""
 
 import os
 import shutil
