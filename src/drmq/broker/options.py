@@ -91,7 +91,8 @@ class BrokerOptions:
 
     group_state_bytes_max: Bytes = 268_435_456
     """The maximum memory of the groups, members, committed offsets and queues of share groups on a node, in bytes. One
-    client address may add a quarter of it in the time of `simple_offsets_retention_ms`. When it is reached, existing
+    client address may add a quarter of it in the time of `simple_offsets_retention_ms`; its members of groups, with
+    their assignments, are part of that quarter while they are there. When it is reached, existing
     offsets can still be committed, and existing queues go on."""
 
     group_initial_rebalance_delay_ms: MillisecondsOrZero = 0

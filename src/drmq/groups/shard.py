@@ -84,7 +84,7 @@ class GroupShard:
 
         `quota` has the limits that this shard shares with others. Without it, they are for this shard alone.
         """
-        self._quota = quota or Quota(options, lambda: self.usage, self.recount)
+        self._quota = quota or Quota(options, lambda: self.usage, self.recount, held=self.held_by)
         self._partitions_of = partitions_of
         self._timing_of = timing_of
         self._options = options
@@ -117,6 +117,12 @@ class GroupShard:
         """Count again what is not stored: `usage` still has members that left before they were stored."""
         if self._coordinator is not None:
             self._coordinator.rounds.recount()
+
+    def held_by(self, caller: str) -> int:
+        """What members of groups take that count for a caller, if this replica leads."""
+        if self._coordinator is None:
+            return 0
+        return self._coordinator.rounds.held.of(caller) + self._coordinator.share.held.of(caller)
 
     @property
     def is_leader(self) -> bool:

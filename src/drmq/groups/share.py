@@ -30,7 +30,7 @@ from drmq.groups.messages import (
     ShareHeartbeatResponse,
 )
 from drmq.groups.options import GroupOptions
-from drmq.groups.quota import GROUP_BYTES, MEMBER_BYTES, Quota
+from drmq.groups.quota import GROUP_BYTES, MEMBER_BYTES, Held, Quota
 from drmq.groups.records import ShareGroupDeleted, ShareGroupMetadata, ShareMember, ShareMemberLeft
 from drmq.groups.state import GroupState
 from drmq.groups.step import Turn
@@ -143,6 +143,8 @@ class ShareGroups:
         self._partitions_of = partitions_of
         self.timers: Timers[tuple[str, str]] = Timers()
         self._sent: dict[tuple[str, str], ShareAssignment] = {}
+        self.held = Held()
+        """By group and id of a member."""
         self.lost: list[tuple[str, str]] = []
         """Group and id of members whose session has expired, until `GroupShard.take_lost_members`."""
 
@@ -150,8 +152,9 @@ class ShareGroups:
         """Give every stored member its full session."""
         for group_id, group in self._table.groups.items():
             timeout_ms = self._timing_of(group_id).session_timeout_ms
-            for member_id in group.members:
+            for member_id, member in group.members.items():
                 self.timers.set((group_id, member_id), now_ms + timeout_ms)
+                self.held.put((group_id, member_id), member.client_host, member_bytes(member))
 
     def heartbeat(self, ticket: int, request: ShareHeartbeatRequest, turn: Turn) -> None:
         error, text = self._refusal(request)
@@ -178,7 +181,7 @@ class ShareGroups:
                 request.client_host,
                 request.rack_id,
             )
-            if not self._has_room(member, known, request.group_id not in self._table.groups, turn.now_ms):
+            if not self._is_admitted(member, known, request.group_id not in self._table.groups, turn.now_ms):
                 turn.answer(
                     ticket,
                     ShareHeartbeatResponse(ErrorCode.GROUP_MAX_SIZE_REACHED, request.member_id, error_message=_LIMITED),
@@ -206,11 +209,18 @@ class ShareGroups:
             ),
         )
 
-    def _has_room(self, member: ShareMember, known: ShareMember | None, is_new_group: bool, now_ms: int) -> bool:
-        size_bytes = member_bytes(member) - (0 if known is None else member_bytes(known))
+    def _is_admitted(self, member: ShareMember, known: ShareMember | None, is_new_group: bool, now_ms: int) -> bool:
+        """Whether there is room for the member, or for what it adds to its place. If so, it counts for its caller."""
+        key, caller, size_bytes = (member.group_id, member.member_id), member.client_host, member_bytes(member)
+        heir: str | None
         if is_new_group:
-            return self._quota.admits(member.client_host, 1, GROUP_BYTES + size_bytes, now_ms)
-        return size_bytes <= 0 or self._quota.has_room(0, size_bytes, now_ms)
+            heir = caller if self._quota.admits(caller, 1, GROUP_BYTES, now_ms, size_bytes) else None
+        else:
+            growth = size_bytes - (0 if known is None else member_bytes(known))
+            heir = self._quota.heir(self.held.caller_of(key), caller, size_bytes, growth, now_ms)
+        if heir is not None:
+            self.held.put(key, heir, size_bytes)
+        return heir is not None
 
     def _refusal(self, request: ShareHeartbeatRequest) -> tuple[ErrorCode, str | None]:
         if not is_group_id(request.group_id):
@@ -250,6 +260,7 @@ class ShareGroups:
     def _remove(self, group_id: str, member_id: str, turn: Turn) -> None:
         self.timers.cancel((group_id, member_id))
         self._sent.pop((group_id, member_id), None)
+        self.held.drop((group_id, member_id))
         group = self._table.groups.get(group_id)
         if group is not None and member_id in group.members:
             # Several members of one group may expire in one turn, before any of it is replayed.

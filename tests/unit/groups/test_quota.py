@@ -12,6 +12,8 @@ from drmq.groups import (
     GroupShard,
     JoinGroupRequest,
     JoinGroupResponse,
+    LeaveGroupRequest,
+    LeavingMember,
     MemberAssignment,
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -178,7 +180,7 @@ def test_what_a_present_member_adds_is_limited(changes: dict[str, Any]) -> None:
     assert shard.usage == before
     assert joined(shard, member.member_id).error is NONE
     # With room, it counts.
-    shard = a_shard(state_bytes_max=100_000)
+    shard = a_shard(state_bytes_max=200_000)
     member = joined(shard)
     assert joined(shard, member.member_id, **changes).error is NONE
     shard.recount()
@@ -197,12 +199,19 @@ def assign(shard: GroupShard, member: JoinedAs, size: int, group_id: str = "g", 
     return response.error
 
 
+def fill(shard: GroupShard, size_bytes: int) -> None:
+    """Callers of their own have taken so much, and one offset more."""
+    while shard.usage.size_bytes < size_bytes:
+        caller = f"other {shard.usage.groups}"
+        assert commit(shard, caller, caller, "m" * min(4_000, size_bytes - shard.usage.size_bytes)) is NONE
+
+
 NO_ROOM = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 def test_assignments_are_limited() -> None:
     """With a code after which clients try again: others end a Java consumer, one leader of the group after another."""
-    shard = a_shard(state_bytes_max=10_000)
+    shard = a_shard(state_bytes_max=16_000)
     member = joined(shard)
     assert assign(shard, member, 20_000) is NO_ROOM
     # It is not removed because it got no assignment, and joins again without a new rebalance.
@@ -235,7 +244,8 @@ def test_a_group_goes_on_when_its_node_is_above_the_limit(size: int) -> None:
 
 def test_the_room_of_a_group_is_kept_while_it_rebalances() -> None:
     """Else others take it, and the group comes back: again and again, beyond every limit."""
-    shard = a_shard(state_bytes_max=20_000)
+    shard = a_shard(state_bytes_max=80_000)
+    fill(shard, 60_000)
     member = joined(shard)
     assert assign(shard, member, 12_000) is NONE
     shard.recount()
@@ -251,7 +261,8 @@ def test_the_room_of_a_group_is_kept_while_it_rebalances() -> None:
 
 def test_a_member_that_is_stored_is_counted_once() -> None:
     """An assignment that has room is not refused because its member was counted twice until the next count."""
-    shard = a_shard(state_bytes_max=40_000)
+    shard = a_shard(state_bytes_max=160_000)
+    fill(shard, 120_000)
     # The usage is counted again at most once a second while there is no room: now.
     assert joined(shard, group_id="big", metadata=bytes(50_000), now_ms=20_000).error is not NONE
     member = joined(shard, metadata=bytes(3_800), now_ms=20_100)
@@ -259,6 +270,175 @@ def test_a_member_that_is_stored_is_counted_once() -> None:
     usage = shard.usage
     shard.recount()
     assert shard.usage == usage
+
+
+FULL = ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+def heartbeat(
+    shard: GroupShard, member_id: str, caller: str, rack: int = 0, epoch: int = 0, group_id: str = "s", topic: str = "t"
+) -> ErrorCode:
+    """A member of a share group reports, joins (epoch 0) or leaves (epoch -1)."""
+    request = ShareHeartbeatRequest(group_id, member_id, epoch, (topic,), client_host=caller, rack_id="r" * rack)
+    step = shard.handle(5, request, 0, 0)
+    for record in step.records:
+        shard.replay(record)
+    ((_, response),) = step.answers
+    assert isinstance(response, ShareHeartbeatResponse)
+    return response.error
+
+
+def leave(shard: GroupShard, member_id: str, group_id: str = "g") -> None:
+    request = LeaveGroupRequest(group_id, (LeavingMember(member_id, None),))
+    for record in shard.handle(6, request, 0, 0).records:
+        shard.replay(record)
+
+
+def is_followed(shard: GroupShard) -> GroupShard:
+    """The next leader of a shard."""
+    successor = GroupShard(shard._options, new_member_id=lambda client_id: f"{client_id}-1")
+    for record in shard.snapshot():
+        successor.replay(record)
+    successor.become_leader(0)
+    return successor
+
+
+@pytest.mark.parametrize("is_new_leader", [False, True])
+def test_members_of_a_caller_take_no_more_than_its_share(is_new_leader: bool) -> None:
+    """In however many groups. Others can join them, and what does not grow is never refused."""
+    shard = a_shard(state_bytes_max=80_000)
+    for group_id in "abcdef":
+        assert commit(shard, group_id, "founder") is NONE
+    a: dict[str, Any] = {"client_host": "a", "client_id": "a"}
+    places = {group_id: joined(shard, group_id=group_id, metadata=bytes(2_500), **a) for group_id in "abcdef"}
+    errors = [place.error for place in places.values()]
+    taken = errors.count(NONE)
+    assert 3 <= taken <= 6
+    assert errors == [NONE] * taken + [FULL] * (6 - taken)
+    for group_id in "abcdef"[:taken]:
+        assert assign(shard, places[group_id], 100, group_id) in (NONE, NO_ROOM)
+    if is_new_leader:
+        shard = is_followed(shard)
+    assert shard.held_by("a") <= 20_000
+    assert joined(shard, group_id="f", metadata=bytes(12_000), **a).error is FULL
+    assert joined(shard, group_id="f", metadata=bytes(2_500), client_host="b").error is NONE
+    for group_id in "abcdef"[:taken]:
+        member_id = places[group_id].member_id
+        assert joined(shard, member_id, group_id=group_id, metadata=bytes(2_500), **a).error is NONE
+        assert joined(shard, member_id, group_id=group_id, metadata=bytes(12_000), **a).error is FULL
+
+
+@pytest.mark.parametrize("is_told", [True, False], ids=["leaves", "expires"])
+def test_members_that_come_and_go_use_up_no_share(is_told: bool) -> None:
+    """Not if they leave, and not if they are lost: otherwise, a caller could not join any more after some restarts."""
+    shard = a_shard(state_bytes_max=80_000)
+    assert commit(shard, "g", "founder") is NONE
+    for index in range(100):
+        now_ms = 0 if is_told else index * 20_000
+        member = joined(shard, metadata=bytes(5_000), now_ms=now_ms)
+        assert member.error is NONE, index
+        assert assign(shard, member, 2_000, now_ms=now_ms) is NONE
+        assert shard.held_by("g") > 9_000
+        if is_told:
+            leave(shard, member.member_id)
+        else:
+            for record in shard.on_deadline(now_ms + 15_000, now_ms + 15_000).records:
+                shard.replay(record)
+        assert shard.held_by("g") == 0
+
+
+def test_member_ids_that_are_not_used_count_for_their_caller() -> None:
+    """Each takes memory until its session ends, up to half an hour. A member takes the room of its id."""
+    shard = a_shard(state_bytes_max=80_000)
+    assert commit(shard, "g", "founder") is NONE
+    numbers = iter(range(100))
+    shard._leading.joins._new_member_id = lambda client_id: f"{client_id}-{next(numbers)}"
+    a: dict[str, Any] = {"client_host": "a", "member_id_required": True}
+    places = [joined(shard, **a) for _ in range(30)]
+    given = [place.member_id for place in places if place.error is ErrorCode.MEMBER_ID_REQUIRED]
+    assert 15 <= len(given) < 20
+    assert [place.error for place in places[len(given) :]] == [FULL] * (30 - len(given))
+    assert joined(shard, client_host="b", member_id_required=True).error is ErrorCode.MEMBER_ID_REQUIRED
+    request = JoinGroupRequest("g", given[0], "consumer", (Protocol("range", b""),), 10_000, client_host="a")
+    assert not shard.handle(3, request, 0, 0).answers, "it waits for the others"
+    for member_id in given[1:]:
+        leave(shard, member_id)
+    assert 1_000 < shard.held_by("a") < 2_000
+    shard.on_deadline(60_000, 60_000)
+    assert shard.held_by("b") == 0
+
+
+def test_assignments_count_for_the_caller_that_leads() -> None:
+    """In each group a leader could otherwise add as much as a request has room for."""
+    shard = a_shard(state_bytes_max=80_000)
+    for group_id in "xyz":
+        assert commit(shard, group_id, "founder") is NONE
+    members = {group_id: joined(shard, group_id=group_id, client_host="a") for group_id in "xyz"}
+    assert assign(shard, members["x"], 12_000, "x") is NONE
+    assert assign(shard, members["y"], 12_000, "y") is NO_ROOM
+    again = joined(shard, members["x"].member_id, group_id="x", client_host="a")
+    assert assign(shard, members["y"], 12_000, "y") is NO_ROOM, "the room is kept"
+    assert assign(shard, again, 1_000, "x") is NONE
+    assert assign(shard, members["y"], 12_000, "y") is NONE
+    before = shard.held_by("a")
+    shard.handle(7, LeaveGroupRequest("y", (LeavingMember(members["y"].member_id, None),)), 0, 0)
+    assert shard.held_by("a") < before - 12_000
+
+
+def test_what_others_take_over_counts_for_them_if_they_have_room() -> None:
+    """Otherwise, two callers could take all: one adds members, and the other takes them over."""
+    shard = a_shard(state_bytes_max=80_000)
+    for group_id in "xyz":
+        assert commit(shard, group_id, "founder") is NONE
+
+    def come(caller: str, group_id: str, member_id: str = "", size: int = 6_000) -> JoinedAs:
+        return joined(shard, member_id, group_id=group_id, metadata=bytes(size), client_host=caller)
+
+    first, second, third = come("a", "x"), come("a", "y"), come("b", "z", size=10_000)
+    assert [each.error for each in (first, second, third)] == [NONE] * 3
+    held = shard.held_by("a"), shard.held_by("b")
+    assert assign(shard, first, 0, "x") is NONE
+    again = come("b", "x", first.member_id)
+    assert again.error is NONE
+    assert (shard.held_by("a"), shard.held_by("b")) == held, "b has no room for it"
+    assert come("b", "x", first.member_id, 6_500).error is FULL
+    leave(shard, third.member_id, "z")
+    assert shard.held_by("b") == 0
+    assert assign(shard, again, 0, "x") is NONE
+    assert come("b", "x", first.member_id).error is NONE
+    assert shard.held_by("a") * 2 == held[0]
+    assert shard.held_by("b") == shard.held_by("a")
+
+
+def test_a_static_member_that_returns_is_counted_once() -> None:
+    """With the id that it has now."""
+    shard = a_shard(state_bytes_max=80_000)
+    ids = iter(("one", "two", "three"))
+    shard._leading.joins._new_member_id = lambda client_id: next(ids)
+    a: dict[str, Any] = {"client_host": "a", "instance_id": "i", "metadata": bytes(4_000)}
+    assert joined(shard, **a).error is NONE
+    held = shard.held_by("a")
+    assert held > 4_000
+    assert joined(shard, **a).member_id == "two"
+    assert shard.held_by("a") == held
+    leave(shard, "two")
+    assert shard.held_by("a") == 0
+
+
+def test_members_of_share_groups_count_for_their_caller() -> None:
+    """As long as they are there, at the next leader too."""
+    shard = a_shard(state_bytes_max=80_000)
+    assert heartbeat(shard, "0", "founder") is NONE
+    for _ in range(3):
+        errors = [heartbeat(shard, f"a{index}", "a", rack=4_000) for index in range(5)]
+        assert errors == [NONE] * 3 + [FULL] * 2
+        shard = is_followed(shard)
+        assert heartbeat(shard, "a3", "a", rack=4_000) is FULL
+        assert heartbeat(shard, "a0", "a", rack=4_000) is NONE, "it adds nothing"
+        assert heartbeat(shard, "b", "b", rack=4_000) is NONE
+        for index in range(3):
+            assert heartbeat(shard, f"a{index}", "a", epoch=-1) is NONE
+        assert shard.held_by("a") == 0
 
 
 def test_the_racks_of_share_members_count() -> None:

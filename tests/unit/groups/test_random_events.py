@@ -38,6 +38,7 @@ from drmq.groups import (
     record_from_bytes,
     record_to_bytes,
 )
+from drmq.groups.quota import GROUP_BYTES, MEMBER_BYTES
 from drmq.model import Offset, TopicPartition
 
 PROTOCOLS = [
@@ -130,6 +131,7 @@ class World:
     def check_state(self) -> None:
         rounds = self.shard._leading.rounds
         parked = set()
+        places: dict[object, int] = {}
         for group in rounds.groups.values():
             stored = self.shard.replicated.groups.get(group.group_id)
             if group.state is not GroupState.PREPARING_REBALANCE and group.generation > 0:
@@ -145,6 +147,13 @@ class World:
                 parked |= {member.join_ticket, member.sync_ticket} - {None}
             if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
                 assert group.leader in group.members
+            held = MEMBER_BYTES + len(group.protocol_type)
+            places |= {(group.group_id, m.member_id): held + m.stored_bytes for m in group.members.values()}
+            places |= {(group.group_id, member_id): GROUP_BYTES for member_id in group.pending}
+            shares = group.released_bytes + sum(len(m.assignment) for m in group.members.values())
+            places |= {group.group_id: shares} if shares else {}
+        counted = {key: size_bytes for key, (_, size_bytes) in rounds.held._places.items() if size_bytes}
+        assert counted == places, "what a caller has is not what counts for it"
         assert parked == rounds.parked.keys() == self.open_tickets, "a ticket was lost"
 
     def check_replay(self) -> None:

@@ -192,13 +192,16 @@ class ConsumerGroups:
         """The memory of the queues of share groups on this node; set by the broker."""
         self._clock = clock
         self._random = random
-        self._quota = Quota(options, self._usage, self._recount, _log_refusal)
+        self._quota = Quota(options, self._usage, self._recount, _log_refusal, self._held)
 
     def _usage(self) -> Usage:
         """The state of all groups on this node and their queues, led here or elsewhere: each takes memory."""
         usages = [shard.machine.usage for shard in self.shards.values()]
         size_bytes = sum(usage.size_bytes for usage in usages) + self.queue_bytes()
         return Usage(sum(usage.groups for usage in usages), size_bytes)
+
+    def _held(self, caller: str) -> int:
+        return sum(shard.machine.held_by(caller) for shard in self.shards.values())
 
     def admits_queue(self, caller: str, size_bytes: int, now_ms: int) -> bool:
         """Whether a caller may begin a queue of a share group, which counts as state of groups."""

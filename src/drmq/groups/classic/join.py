@@ -55,25 +55,26 @@ class Joins:
             request = replace(request, instance_id=None)
         known = self._rounds.groups.get(request.group_id)
         error = self._refusal(known, request)
-        if error is ErrorCode.NONE and not self._has_room(known, request, turn.now_ms):
+        heir = self._heir(known, request, turn.now_ms) if error is ErrorCode.NONE else None
+        if error is ErrorCode.NONE and heir is None:
             error = ErrorCode.GROUP_MAX_SIZE_REACHED
-        if error is not ErrorCode.NONE:
+        if heir is None:
             turn.answer(ticket, JoinGroupResponse(error, request.member_id))
             return
         group = self._rounds.open(request.group_id)
         if request.member_id in group.members:
-            self._join_again(ticket, group, group.members[request.member_id], request, turn)
+            self._join_again(ticket, group, group.members[request.member_id], request, heir, turn)
         elif request.member_id or not (request.instance_id or request.member_id_required):
             # An id that was assigned before, or an old client that expects to get one with the response.
             self._join_new(ticket, group, request.member_id or self._fresh_id(request), request, turn)
         elif request.instance_id in group.static:
             member = group.members[group.static[request.instance_id]]
-            self._join_returned(ticket, group, member, request, turn)
+            self._join_returned(ticket, group, member, request, heir, turn)
         elif request.instance_id:
             self._join_new(ticket, group, self._fresh_id(request), request, turn)
         else:
             member_id = self._fresh_id(request)
-            self._rounds.add_pending(group, member_id, request.session_timeout_ms, turn.now_ms)
+            self._rounds.add_pending(group, member_id, heir, request.session_timeout_ms, turn.now_ms)
             turn.answer(ticket, JoinGroupResponse(ErrorCode.MEMBER_ID_REQUIRED, member_id))
 
     def _refusal(self, group: Group | None, request: JoinGroupRequest) -> ErrorCode:
@@ -107,18 +108,21 @@ class Joins:
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         return ErrorCode.NONE
 
-    def _has_room(self, group: Group | None, request: JoinGroupRequest, now_ms: int) -> bool:
-        """Whether the node has room for the member, or for what a present one adds to its place."""
+    def _heir(self, group: Group | None, request: JoinGroupRequest, now_ms: int) -> str | None:
+        """For whom the member counts. None if there is no room for it, or for what a present one adds to its place."""
         names = (request.member_id, request.instance_id, request.client_id, request.client_host)
         size_bytes = MEMBER_BYTES + len(request.protocol_type) + member_bytes(names, request.protocols)
+        caller, owner, growth = request.client_host, None, size_bytes
         if group is not None:
             present = group.members.get(request.member_id or group.static.get(request.instance_id or "", ""))
             if present is not None:
+                owner = self._rounds.held.caller_of((group.group_id, present.member_id))
                 growth = size_bytes - MEMBER_BYTES - len(group.protocol_type) - present.stored_bytes
-                return growth <= 0 or self._quota.has_room(0, growth, now_ms)
+            elif request.member_id in group.pending:
+                growth -= GROUP_BYTES
         if group is None and request.group_id not in self._replicated:
-            return self._quota.admits(request.client_host, 1, GROUP_BYTES + size_bytes, now_ms)
-        return self._quota.has_room(0, size_bytes, now_ms)
+            return caller if self._quota.admits(caller, 1, GROUP_BYTES, now_ms, size_bytes) else None
+        return self._quota.heir(owner, caller, size_bytes, growth, now_ms)
 
     def _join_new(self, ticket: int, group: Group, member_id: str, request: JoinGroupRequest, turn: Turn) -> None:
         member = Member(
@@ -135,7 +139,9 @@ class Joins:
         self._rounds.add_member(group, member)
         self._join_round(ticket, group, member, turn)
 
-    def _join_again(self, ticket: int, group: Group, member: Member, request: JoinGroupRequest, turn: Turn) -> None:
+    def _join_again(
+        self, ticket: int, group: Group, member: Member, request: JoinGroupRequest, heir: str, turn: Turn
+    ) -> None:
         changed = member.protocols != request.protocols or group.protocol_type != request.protocol_type
         may_keep_place = (
             group.state is GroupState.COMPLETING_REBALANCE
@@ -145,10 +151,12 @@ class Joins:
             self._rounds.renew_session(group, member, turn.now_ms)
             turn.answer(ticket, group.join_response(member))
             return
-        self._update(group, member, request)
+        self._update(group, member, request, heir)
         self._join_round(ticket, group, member, turn)
 
-    def _join_returned(self, ticket: int, group: Group, member: Member, request: JoinGroupRequest, turn: Turn) -> None:
+    def _join_returned(
+        self, ticket: int, group: Group, member: Member, request: JoinGroupRequest, heir: str, turn: Turn
+    ) -> None:
         """A static member has returned without its id. In a stable group this may need no rebalance.
 
         While the leader computes the assignments (CompletingRebalance) it does: the leader knows only the old id, and
@@ -160,7 +168,7 @@ class Joins:
             member.metadata_for(group.protocol_name),
         )
         self._rounds.replace_id(group, member, self._fresh_id(request), turn)
-        self._update(group, member, request)
+        self._update(group, member, request, heir)
         unchanged = (
             group.state is GroupState.STABLE
             and group.choose_protocol() == group.protocol_name
@@ -191,7 +199,7 @@ class Joins:
         self._rounds.park_join(group, member, ticket, turn)
         self._rounds.maybe_end_join_round(group, turn)
 
-    def _update(self, group: Group, member: Member, request: JoinGroupRequest) -> None:
+    def _update(self, group: Group, member: Member, request: JoinGroupRequest, heir: str) -> None:
         before = member.stored_bytes
         member.client_id = request.client_id
         member.client_host = request.client_host
@@ -202,6 +210,7 @@ class Joins:
         self._rounds.add_unstored(group, max(0, member.stored_bytes - before))
         # A join with another type gets this far only if the member is alone, and then the group adopts that type.
         group.protocol_type = request.protocol_type
+        self._rounds.hold(group, member, heir)
 
     def _fresh_id(self, request: JoinGroupRequest) -> str:
         # An administrator recognises a static member by its instance id, whatever its client id is.

@@ -67,14 +67,16 @@ class Membership:
             }
             # It has asked in time, also if it is refused: else it is removed, and there may be no room to join anew.
             self._rounds.note_sync(group, member)
-            growth = sum(map(len, shares.values())) - group.released_bytes
-            if growth > 0 and not self._quota.has_room(0, growth, turn.now_ms):
+            size_bytes = sum(map(len, shares.values()))
+            owner, growth = self._rounds.held.caller_of(group.group_id), size_bytes - group.released_bytes
+            heir = self._quota.heir(owner, member.client_host, size_bytes, growth, turn.now_ms)
+            if heir is None:
                 # Clients join again after this code, until there is room. Codes that say more, such as
                 # GROUP_MAX_SIZE_REACHED, end a Java consumer, then the next leader of the group, until none is left.
                 turn.answer(ticket, SyncGroupResponse(ErrorCode.COORDINATOR_NOT_AVAILABLE))
                 return
             self._rounds.park_sync(group, member, ticket, turn)
-            self._rounds.assign(group, shares, turn)
+            self._rounds.assign(group, shares, heir, turn)
 
     def heartbeat(self, ticket: int, request: HeartbeatRequest, turn: Turn) -> None:
         group = self._rounds.groups.get(request.group_id)

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from drmq.groups.classic.group import Group, Member
 from drmq.groups.messages import JoinGroupResponse, SyncGroupResponse
 from drmq.groups.options import GroupOptions
-from drmq.groups.quota import GROUP_BYTES, MEMBER_BYTES
+from drmq.groups.quota import GROUP_BYTES, MEMBER_BYTES, Held
 from drmq.groups.records import GroupMetadata
 from drmq.groups.state import GroupState
 from drmq.groups.step import Turn
@@ -52,6 +52,8 @@ class Rounds:
         self.groups: dict[str, Group] = {}
         self.timers: Timers[TimerKey] = Timers()
         self.parked: dict[int, Parked] = {}
+        self.held = Held()
+        """Members and unused member ids, by group and member id; the assignments of a group, by its id."""
         self.unstored_bytes = 0
         """`Group.unstored_bytes` of all groups, and the memory of member ids that were assigned and not used."""
 
@@ -64,6 +66,10 @@ class Rounds:
         self.groups[group.group_id] = group
         for member in group.members.values():
             self.renew_session(group, member, now_ms)
+            self.hold(group, member, member.client_host)
+        assigner = group.members.get(group.leader or "") or next(iter(group.members.values()), None)
+        if assigner is not None:
+            self._hold_assignments(group, assigner.client_host)
         if group.awaiting_sync:
             self.timers.set(_sync_key(group), now_ms + group.rebalance_timeout_ms)
 
@@ -76,6 +82,8 @@ class Rounds:
         assert not group.members, (group.group_id, list(group.members))
         for member_id in group.pending:
             self.timers.cancel(_pending_key(group, member_id))
+            self.held.drop((group.group_id, member_id))
+        self.held.drop(group.group_id)
         self.unstored_bytes -= group.unstored_bytes + GROUP_BYTES * len(group.pending)
         del self.groups[group.group_id]
 
@@ -91,22 +99,33 @@ class Rounds:
         if member.join_ticket is None and member.sync_ticket is None:
             self.timers.set(_session_key(group, member), now_ms + member.session_timeout_ms)
 
-    def add_pending(self, group: Group, member_id: str, session_timeout_ms: int, now_ms: int) -> None:
+    def add_pending(self, group: Group, member_id: str, caller: str, session_timeout_ms: int, now_ms: int) -> None:
         assert member_id not in group.pending, (group.group_id, member_id)
         group.pending.add(member_id)
         self.unstored_bytes += GROUP_BYTES
+        self.held.put((group.group_id, member_id), caller, GROUP_BYTES)
         self.timers.set(_pending_key(group, member_id), now_ms + session_timeout_ms)
 
     def remove_pending(self, group: Group, member_id: str) -> None:
         if member_id in group.pending:
             self.timers.cancel(_pending_key(group, member_id))
             group.pending.remove(member_id)
+            self.held.drop((group.group_id, member_id))
             self.unstored_bytes -= GROUP_BYTES
 
     def add_member(self, group: Group, member: Member) -> None:
         self.remove_pending(group, member.member_id)
         group.add(member)
+        self.hold(group, member, member.client_host)
         self.add_unstored(group, MEMBER_BYTES + member.stored_bytes)
+
+    def hold(self, group: Group, member: Member, caller: str) -> None:
+        """Let what a member takes count for a caller."""
+        size_bytes = MEMBER_BYTES + len(group.protocol_type) + member.stored_bytes
+        self.held.put((group.group_id, member.member_id), caller, size_bytes)
+
+    def _hold_assignments(self, group: Group, caller: str) -> None:
+        self.held.put(group.group_id, caller, sum(len(member.assignment) for member in group.members.values()))
 
     def add_unstored(self, group: Group, size_bytes: int) -> None:
         """Count what a group needs, and its record does not have yet."""
@@ -226,6 +245,7 @@ class Rounds:
         group.protocol_name = None
         group.leader = None
         group.released_bytes = 0
+        self.held.drop(group.group_id)
         self.store(group, turn)
 
     # The sync round
@@ -245,12 +265,16 @@ class Rounds:
         for member in group.members.values():
             self.answer_join(group, member, group.join_response(member), turn)
 
-    def assign(self, group: Group, assignments: dict[str, bytes], turn: Turn) -> None:
-        """End the sync round with the leader's assignments. A member without one gets an empty assignment."""
+    def assign(self, group: Group, assignments: dict[str, bytes], caller: str, turn: Turn) -> None:
+        """End the sync round with the leader's assignments. A member without one gets an empty assignment.
+
+        They count for `caller` until the next ones, also while there are none.
+        """
         group.transition(GroupState.STABLE, turn.wall_ms)
         for member in group.members.values():
             member.assignment = assignments.get(member.member_id, b"")
         group.released_bytes = 0
+        self._hold_assignments(group, caller)
         self.store(group, turn)
         for member in group.members.values():
             self.answer_sync(group, member, sync_response(group, member), turn)
@@ -279,13 +303,17 @@ class Rounds:
         self.fail_parked(group, member, ErrorCode.UNKNOWN_MEMBER_ID, turn)
         self.timers.cancel(_session_key(group, member))
         group.released_bytes += len(member.assignment)
+        self.held.drop((group.group_id, member.member_id))
         group.remove(member)
 
     def replace_id(self, group: Group, member: Member, member_id: str, turn: Turn) -> None:
         """Give a static member's place to its new process, and fence the old one."""
         self.fail_parked(group, member, ErrorCode.FENCED_INSTANCE_ID, turn)
         self.timers.cancel(_session_key(group, member))
+        caller = self.held.caller_of((group.group_id, member.member_id)) or member.client_host
+        self.held.drop((group.group_id, member.member_id))
         group.replace_id(member, member_id)
+        self.hold(group, member, caller)
         if not group.awaiting_sync:
             self.timers.cancel(_sync_key(group))
 

@@ -200,8 +200,14 @@ def test_a_commit_that_is_too_large_is_refused_and_disturbs_nobody(harness: Harn
 
 
 def test_an_assignment_that_is_too_large_is_answered_and_a_smaller_one_is_taken(
-    harness: Harness, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    # A quarter of this is the share of a caller, and more than a batch may have.
+    with Harness(FakeFiles(), BrokerOptions(group_state_bytes_max=1 << 30)) as harness:
+        _try_large_assignment(harness, caplog)
+
+
+def _try_large_assignment(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
     joined, _, _ = hand_in(harness, a_join())
     harness.settle()
     [place] = joined
@@ -270,6 +276,15 @@ def test_the_log_names_the_limit_that_refuses_a_commit(
         assert [result.error for result in refused.results] != [ErrorCode.NONE]
         warned = [record for record in caplog.records if record.levelname == "WARNING"]
         assert any(re.search(rf"\b{limit}\b", record.getMessage()) for record in warned)
+
+
+def test_the_members_of_a_caller_count_against_its_share() -> None:
+    with Harness(FakeFiles(), BrokerOptions(group_state_bytes_max=40_000)) as harness:
+        join = replace(a_join(), protocols=(groups.Protocol("range", bytes(4_000)),))
+        for expected in ([], [groups.JoinGroupResponse(ErrorCode.GROUP_MAX_SIZE_REACHED, "")]):
+            answers, _, _ = hand_in(harness, join)
+            harness.settle()
+            assert [each for each in answers if getattr(each, "error", None) is not ErrorCode.NONE] == expected
 
 
 def test_the_setting_of_the_offsets_topic_itself_holds_no_answer_back(harness: Harness) -> None:
