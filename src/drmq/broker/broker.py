@@ -184,6 +184,7 @@ class Broker:
         self.leases.on_changed = self._on_leases_changed
         self.leases.options_of = self.group_settings.lease_options_of
         self.leases.admits = self.groups.admits_queue
+        self.leases.on_freed = self.groups.on_queue_removed
         self.groups.queue_bytes = lambda: self.leases.size_bytes
         self.partitions.committed_catalog = lambda: self.metadata.committed_catalog
         self.topics.on_deleted = lambda topic: self.groups.forget_topics([topic.name], [topic.topic_id])

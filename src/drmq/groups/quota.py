@@ -115,6 +115,12 @@ class Quota:
             self._on_refused(f"{caller or 'a caller'} has a quarter of {name}, which is the share of a caller")
         return is_admitted
 
+    def give_back(self, caller: str, size_bytes: int) -> None:
+        """What a caller has added is removed, so that it may add as much again."""
+        if caller in self._left:
+            groups_left, bytes_left, counted_ms = self._left[caller]
+            self._left[caller] = groups_left, bytes_left + size_bytes, counted_ms
+
     def may_hold(self, caller: str, member_bytes: int, now_ms: int) -> bool:
         """Whether members that are there already may count for a caller from now on."""
         return member_bytes <= self._left_of(caller, now_ms)[1] - self._held(caller)

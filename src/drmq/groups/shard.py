@@ -116,7 +116,7 @@ class GroupShard:
     def recount(self) -> None:
         """Count again what is not stored: `usage` still has members that left before they were stored."""
         if self._coordinator is not None:
-            self._coordinator.rounds.recount()
+            self._coordinator.rounds.recount(self.replicated.groups)
 
     def held_by(self, caller: str) -> int:
         """What members of groups take that count for a caller, if this replica leads."""

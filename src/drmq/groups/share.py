@@ -182,10 +182,9 @@ class ShareGroups:
                 request.rack_id,
             )
             if not self._is_admitted(member, known, request.group_id not in self._table.groups, turn.now_ms):
-                turn.answer(
-                    ticket,
-                    ShareHeartbeatResponse(ErrorCode.GROUP_MAX_SIZE_REACHED, request.member_id, error_message=_LIMITED),
-                )
+                # As for classic groups: the first code ends a consumer, the second lets it come again.
+                error = ErrorCode.GROUP_MAX_SIZE_REACHED if known is None else ErrorCode.COORDINATOR_NOT_AVAILABLE
+                turn.answer(ticket, ShareHeartbeatResponse(error, request.member_id, error_message=_LIMITED))
                 return
             members = {**members, request.member_id: member}
             turn.records += [ShareGroupMetadata(request.group_id, epoch), member]

@@ -135,6 +135,8 @@ class _SoftState:
         """Those that nobody was told of yet."""
         self.log_starts: dict[QueueKey, int] = {}
         """The start of the log that each queue was compared with last: to compare looks at all that is parked."""
+        self.beginners: dict[QueueKey, str] = {}
+        """The caller that each queue was admitted for."""
 
     def note_time(self, now_ms: int, wall_ms: int) -> None:
         self.now_ms = now_ms
@@ -152,7 +154,8 @@ class LeaseShard:
     """The lease state of many queues. Implements the broker's `StateMachine`.
 
     `options_of` returns the settings of a group. `random` spreads retries. `admits` says whether a caller may begin a
-    queue: its arguments are the address, the memory of the queue, and the time.
+    queue: its arguments are the address, the memory of the queue, and the time. `on_freed` gets the address and the
+    memory of a queue that was removed.
     """
 
     def __init__(
@@ -160,12 +163,14 @@ class LeaseShard:
         options_of: Callable[[str], LeaseOptions],
         random: Random,
         admits: Callable[[str, int, int], bool] = lambda caller, size_bytes, now_ms: True,
+        on_freed: Callable[[str, int], None] = lambda caller, size_bytes: None,
         *,
         queues_max: int = 100_000,
     ) -> None:
         self._options_of = options_of
         self._random = random
         self._admits = admits
+        self._on_freed = on_freed
         self._queues_max = queues_max
         self.queues: dict[QueueKey, Queue] = {}
         self.size_bytes = 0
@@ -209,6 +214,9 @@ class LeaseShard:
                 self._note_pause(self._soft, queue)
         elif self._soft is not None:
             self._soft.paused.discard(key)
+            caller = self._soft.beginners.pop(key, None)
+            if caller is not None:
+                self._on_freed(caller, _size_of(key))
 
     def snapshot(self) -> Iterable[LeaseRecord]:
         """One record for each queue, and for each topic of dead letters."""
@@ -359,10 +367,11 @@ class LeaseShard:
         queue = self.queues.get(request.key)
         if queue is not None and not request.restart:
             return Step((), (Answer(ticket, QueueBegun(queue.end)),))
-        if queue is None and not (
-            len(self.queues) < self._queues_max and self._admits(request.caller, _size_of(request.key), soft.now_ms)
-        ):
-            return Step((), (Answer(ticket, Failed(Failure.TOO_MANY_QUEUES)),))
+        if queue is None:
+            has_room = len(self.queues) < self._queues_max
+            if not (has_room and self._admits(request.caller, _size_of(request.key), soft.now_ms)):
+                return Step((), (Answer(ticket, Failed(Failure.TOO_MANY_QUEUES)),))
+            soft.beginners[request.key] = request.caller
         answers = self._send_away(soft, request.key)
         record = QueueStarted(request.key, request.offset)
         return Step((record,), (*answers, Answer(ticket, QueueBegun(request.offset))))

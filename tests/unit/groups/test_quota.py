@@ -26,7 +26,7 @@ from drmq.groups import (
     SyncGroupResponse,
     Usage,
 )
-from drmq.groups.quota import CALLERS_MAX
+from drmq.groups.quota import CALLERS_MAX, MEMBER_BYTES
 from drmq.model import ErrorCode, Offset
 
 
@@ -176,7 +176,8 @@ def test_what_a_present_member_adds_is_limited(changes: dict[str, Any]) -> None:
     assert member.error is NONE
     shard.recount()
     before = shard.usage
-    assert joined(shard, member.member_id, **changes).error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    # Not GROUP_MAX_SIZE_REACHED, which ends a Java consumer.
+    assert joined(shard, member.member_id, **changes).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert shard.usage == before
     assert joined(shard, member.member_id).error is NONE
     # With room, it counts.
@@ -272,6 +273,30 @@ def test_a_member_that_is_stored_is_counted_once() -> None:
     assert shard.usage == usage
 
 
+def test_members_of_a_group_that_rebalances_are_counted_once() -> None:
+    """Its record is of the round before: a count that decides must not add them to it."""
+    shard = a_shard(state_bytes_max=160_000)
+    member = joined(shard, metadata=bytes(5_000))
+    assert assign(shard, member, 3_000) is NONE
+    protocols = (Protocol("range", b""),)
+    newcomer = JoinGroupRequest("g", "", "consumer", protocols, 10_000, client_id="d", client_host="g")
+    assert not shard.handle(4, newcomer, 0, 0).answers, "it waits for the first to join again"
+    usage = shard.usage
+    shard.recount()
+    assert shard.usage.size_bytes <= usage.size_bytes
+    assert shard.usage.size_bytes > 8_000 + 2 * MEMBER_BYTES
+
+
+def test_what_a_caller_gives_back_it_may_add_again() -> None:
+    quota = Quota(GroupOptions(state_bytes_max=4_000), lambda: Usage(0, 0), lambda: None)
+    for _ in range(10):
+        assert quota.admits("a", 0, 1_000, 0)
+        assert not quota.admits("a", 0, 1, 0)
+        quota.give_back("a", 1_000)
+    quota.give_back("a", 5_000)
+    assert not quota.admits("a", 0, 1_001, 0), "never more than its share"
+
+
 FULL = ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
@@ -325,7 +350,7 @@ def test_members_of_a_caller_take_no_more_than_its_share(is_new_leader: bool) ->
     for group_id in "abcdef"[:taken]:
         member_id = places[group_id].member_id
         assert joined(shard, member_id, group_id=group_id, metadata=bytes(2_500), **a).error is NONE
-        assert joined(shard, member_id, group_id=group_id, metadata=bytes(12_000), **a).error is FULL
+        assert joined(shard, member_id, group_id=group_id, metadata=bytes(12_000), **a).error is NO_ROOM
 
 
 @pytest.mark.parametrize("is_told", [True, False], ids=["leaves", "expires"])
@@ -401,7 +426,7 @@ def test_what_others_take_over_counts_for_them_if_they_have_room() -> None:
     again = come("b", "x", first.member_id)
     assert again.error is NONE
     assert (shard.held_by("a"), shard.held_by("b")) == held, "b has no room for it"
-    assert come("b", "x", first.member_id, 6_500).error is FULL
+    assert come("b", "x", first.member_id, 6_500).error is NO_ROOM
     leave(shard, third.member_id, "z")
     assert shard.held_by("b") == 0
     assert assign(shard, again, 0, "x") is NONE
@@ -435,6 +460,7 @@ def test_members_of_share_groups_count_for_their_caller() -> None:
         shard = is_followed(shard)
         assert heartbeat(shard, "a3", "a", rack=4_000) is FULL
         assert heartbeat(shard, "a0", "a", rack=4_000) is NONE, "it adds nothing"
+        assert heartbeat(shard, "a0", "a", rack=4_000, topic="t" * 20_000) is NO_ROOM
         assert heartbeat(shard, "b", "b", rack=4_000) is NONE
         for index in range(3):
             assert heartbeat(shard, f"a{index}", "a", epoch=-1) is NONE

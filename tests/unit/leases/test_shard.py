@@ -460,7 +460,8 @@ def test_a_caller_that_may_add_nothing_begins_no_queue_and_goes_on_with_those_th
         asked.append((caller, size_bytes, now_ms))
         return caller == "a"
 
-    shard = LeaseShard(lambda group: LeaseOptions(), Random(1), admits)
+    freed: list[tuple[str, int]] = []
+    shard = LeaseShard(lambda group: LeaseOptions(), Random(1), admits, lambda *what: freed.append(what))
     shard.become_leader(0)
     other = KEY._replace(group="other")
 
@@ -484,9 +485,11 @@ def test_a_caller_that_may_add_nothing_begins_no_queue_and_goes_on_with_those_th
     for record in shard.snapshot():
         copy.replay(record)
     assert copy.size_bytes == size_bytes
+    assert not freed
     ask(RemoveQueues(KEY.group))
     ask(RemoveQueues(KEY.group))
     assert shard.size_bytes == 0
+    assert freed == [("a", size_bytes)], "its caller may begin others"
 
 
 def test_removed_queues_send_waiting_requests_away(harness: LeaseHarness) -> None:

@@ -207,6 +207,9 @@ class ConsumerGroups:
         """Whether a caller may begin a queue of a share group, which counts as state of groups."""
         return self._quota.admits(caller, 0, size_bytes, now_ms)
 
+    def on_queue_removed(self, caller: str, size_bytes: int) -> None:
+        self._quota.give_back(caller, size_bytes)
+
     def _recount(self) -> None:
         for shard in self.shards.values():
             shard.machine.recount()

@@ -127,6 +127,8 @@ class LeaseGroups:
         """The settings of a group; set by the broker."""
         self.admits: Callable[[str, int, int], bool] = lambda caller, size_bytes, now_ms: True
         """Whether a caller may add so much to the state of this node now; set by the broker."""
+        self.on_freed: Callable[[str, int], None] = lambda caller, size_bytes: None
+        """A queue that a caller began was removed; set by the broker."""
         self.on_changed: Callable[[LeaseShardCoordinator], None] = lambda shard: None
         """Called when a shard leads, and when it has changed; set by the broker."""
         self.on_paused: Callable[[Queue], None] = lambda queue: None
@@ -143,6 +145,7 @@ class LeaseGroups:
                 lambda group: self.options_of(group),
                 self._random,
                 lambda caller, size_bytes, now_ms: self.admits(caller, size_bytes, now_ms),
+                lambda caller, size_bytes: self.on_freed(caller, size_bytes),
             ),
             self._clock,
             lambda: self.deleted_topic_ids(),

@@ -57,7 +57,10 @@ class Joins:
         error = self._refusal(known, request)
         heir = self._heir(known, request, turn.now_ms) if error is ErrorCode.NONE else None
         if error is ErrorCode.NONE and heir is None:
-            error = ErrorCode.GROUP_MAX_SIZE_REACHED
+            # GROUP_MAX_SIZE_REACHED ends a Java consumer. A member that needs more than before, as with the partitions
+            # that it owns, joins again after the other code, until there is room.
+            is_present = known is not None and _present(known, request) is not None
+            error = ErrorCode.COORDINATOR_NOT_AVAILABLE if is_present else ErrorCode.GROUP_MAX_SIZE_REACHED
         if heir is None:
             turn.answer(ticket, JoinGroupResponse(error, request.member_id))
             return
@@ -114,7 +117,7 @@ class Joins:
         size_bytes = MEMBER_BYTES + len(request.protocol_type) + member_bytes(names, request.protocols)
         caller, owner, growth = request.client_host, None, size_bytes
         if group is not None:
-            present = group.members.get(request.member_id or group.static.get(request.instance_id or "", ""))
+            present = _present(group, request)
             if present is not None:
                 owner = self._rounds.held.caller_of((group.group_id, present.member_id))
                 growth = size_bytes - MEMBER_BYTES - len(group.protocol_type) - present.stored_bytes
@@ -215,6 +218,11 @@ class Joins:
     def _fresh_id(self, request: JoinGroupRequest) -> str:
         # An administrator recognises a static member by its instance id, whatever its client id is.
         return self._new_member_id(request.instance_id or request.client_id)
+
+
+def _present(group: Group, request: JoinGroupRequest) -> Member | None:
+    """The member that joins again."""
+    return group.members.get(request.member_id or group.static.get(request.instance_id or "", ""))
 
 
 def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:

@@ -22,7 +22,7 @@ shorter of that and the round.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from drmq.groups.classic.group import Group, Member
@@ -30,6 +30,7 @@ from drmq.groups.messages import JoinGroupResponse, SyncGroupResponse
 from drmq.groups.options import GroupOptions
 from drmq.groups.quota import GROUP_BYTES, MEMBER_BYTES, Held
 from drmq.groups.records import GroupMetadata
+from drmq.groups.replicated import members_bytes
 from drmq.groups.state import GroupState
 from drmq.groups.step import Turn
 from drmq.groups.timers import TimerKey, TimerKind
@@ -132,14 +133,19 @@ class Rounds:
         group.unstored_bytes += size_bytes
         self.unstored_bytes += size_bytes
 
-    def recount(self) -> None:
-        """Count the members that are not stored again. Looks at every group, so only if the count decides."""
+    def recount(self, stored: Mapping[str, GroupMetadata]) -> None:
+        """Count again what the groups need and their records do not have. Looks at every group, so only if the count
+        decides."""
         self.unstored_bytes = 0
         for group in self.groups.values():
             group.unstored_bytes = 0
             is_joining = group.state is GroupState.PREPARING_REBALANCE
-            members = group.stored_bytes() + MEMBER_BYTES * len(group.members) if is_joining else 0
-            self.add_unstored(group, members + group.released_bytes)
+            needed = group.released_bytes
+            if is_joining:
+                # The record is of the round before, and has most of them already.
+                members = group.stored_bytes() + MEMBER_BYTES * len(group.members)
+                needed = max(0, needed + members - members_bytes(stored.get(group.group_id)))
+            self.add_unstored(group, needed)
             self.unstored_bytes += GROUP_BYTES * len(group.pending)
 
     def park_join(self, group: Group, member: Member, ticket: int, turn: Turn) -> None:
