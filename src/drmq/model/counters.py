@@ -158,7 +158,7 @@ COUNTERS: Final[dict[str, Description]] = {
     # Other nodes
     "drmq_peers": Description(_G, "Other nodes, by state: up or down.", ("state",)),
     "drmq_peer_down_total": Description(_C, "Times that another node was considered down."),
-    "drmq_peer_refused_total": Description(_C, "Connections with nodes that were refused, by either side."),
+    "drmq_peer_refused_total": Description(_C, "Connections with nodes that one side refused, whichever opened them."),
     "drmq_peer_dropped_messages_total": Description(_C, "Raft messages that were dropped because a peer was too slow."),
     "drmq_peer_buffered_bytes": Description(_G, "Bytes that wait to be sent to other nodes."),
     "drmq_peer_protocol_errors_total": Description(

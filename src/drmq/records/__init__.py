@@ -27,7 +27,7 @@ from drmq.records.header import (
     stamp_append_time,
     with_records,
 )
-from drmq.records.record import Record, decode_batch, encode_batch, find_timestamp, iter_records
+from drmq.records.record import Record, decode_batch, encode_batch, find_timestamp, iter_records, sized_records
 
 __all__ = [
     "CODEC_MASK",
@@ -52,6 +52,7 @@ __all__ = [
     "iter_records",
     "read_header",
     "read_prefix",
+    "sized_records",
     "stamp",
     "stamp_append_time",
     "with_records",

@@ -138,8 +138,13 @@ def iter_records(batch: Buffer, *, decompressed_size_max: int) -> Iterator[Recor
     Header, checksum and decompression errors are raised by this call; an error in a record is raised when it is
     reached.
     """
+    return sized_records(batch, decompressed_size_max=decompressed_size_max)[1]
+
+
+def sized_records(batch: Buffer, *, decompressed_size_max: int) -> tuple[int, Iterator[Record]]:
+    """How many bytes the records of `batch` decompress to, 0 if they are not compressed, and `iter_records`."""
     header, body = _open(batch, decompressed_size_max)
-    return _records(header, body)
+    return 0 if header.codec == Codec.NONE else len(body), _records(header, body)
 
 
 def find_timestamp(batch: Buffer, timestamp: int, decompressed_size_max: int) -> tuple[Offset, int] | None:

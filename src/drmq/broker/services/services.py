@@ -24,6 +24,7 @@ from drmq.broker.services.lookups import Lookups
 from drmq.broker.services.producer_ids import ProducerIds
 from drmq.broker.services.reads import Reads
 from drmq.broker.services.recompression import Recompression
+from drmq.broker.services.redrive.letter_pages import LetterPages
 from drmq.broker.services.redrive.service import RedriveService
 from drmq.broker.services.router import ClientHandler, Router
 from drmq.broker.services.share_groups import ShareGroupService
@@ -57,6 +58,7 @@ class Services:
         self.leases = LeaseService(broker)
         self.share_groups = ShareGroupService(broker, self.leases.shards, self.leases.starts)
         self.dead_letters = DeadLetters(broker)
+        self.letter_pages = LetterPages(broker)
         self.redrives = RedriveService(broker)
         self.lease_queries = LeaseQueries(broker, self.leases.shards)
         self.group_lag = GroupLag(broker)

@@ -89,7 +89,7 @@ class Network(Protocol):
     down_count: int
     """How often a peer was considered down, since the start."""
     refused_count: int
-    """How often a peer was refused, or refused this node, since the start."""
+    """How often a peer was refused, or refused this node, since the start, whichever of them had dialled."""
 
     @property
     def invalid_count(self) -> int:

@@ -233,6 +233,7 @@ class Link:
             self._fail_waiting(reason)
 
     def on_refused(self, refusal: GreetingRefusal, *, by_peer: bool) -> None:
+        self._network.refused_count += 1
         if refusal != self._refusal:
             log.warning("no connection with node %d at %s: %s", self.node_id, self.address, refusal.text)
         self._refusal, self._is_refused_by_peer = refusal, by_peer

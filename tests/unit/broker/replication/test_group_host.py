@@ -294,6 +294,20 @@ def test_the_death_of_a_leader_that_sleeps_is_noticed(room: Room) -> None:
     assert room.place(4).host.leaders[before.partition.group].leader == room.leader.node_id
 
 
+def test_a_leader_that_is_cut_off_loses_its_role_and_its_end_and_counts_both(room: Room) -> None:
+    room.make_group()
+    room.ticks(ASLEEP_TICKS)
+    before = room.leader
+    room.produce(before)  # all are awake then
+    room.gone.add(before.node_id)
+    room.produce(before)
+    room.ticks(4 * OPTIONS.election_timeout_ticks)
+    room.gone.clear()
+    room.ticks(ASLEEP_TICKS)
+    counts = {place: (place.table.events.lost, place.table.events.truncations) for place in room.places}
+    assert counts == {**dict.fromkeys(room.places, (0, 0)), before: (1, 1)}
+
+
 def test_a_node_that_comes_back_as_another_process_wakes_its_groups(room: Room) -> None:
     room.make_group()
     room.ticks(ASLEEP_TICKS)

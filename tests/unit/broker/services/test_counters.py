@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import logging
 
 import pytest
@@ -10,9 +12,15 @@ from drmq.broker.partitions.role_events import LINES_MAX, RoleEvents
 from drmq.model import NodeId, Offset
 from drmq.model.counters import COUNTERS, Histogram, Kind, quantile, sample_of
 from drmq.raft import Cause, Configuration, Leadership, MembersChange, Role, Term
+from drmq.storage.journal import PAGE_BYTES
+from drmq.testing.files import FakeFiles
+from drmq.transport.peers.interface import PeerStatus
+from drmq.wire import ApiKey, write_request
 from drmq.wire.messages.describe_counters import DescribeCountersRequest
+from support.batches import a_batch
 from support.broker_harness import Harness
 from support.kafka_harness import KafkaHarness
+from support.other_nodes import Heard
 
 
 def values(kafka: KafkaHarness, harness: Harness) -> dict[tuple[str, ...], int]:
@@ -74,6 +82,86 @@ def test_requests_are_counted_and_timed_by_api(harness: Harness, kafka: KafkaHar
     # The fourth request is not answered yet when it reads the counters.
     assert sum(found["drmq_request_duration_us", "DESCRIBE_COUNTERS"].buckets) == 3
     assert found["drmq_requests_total", "METADATA"].value == 0
+
+
+def grown(before: dict[tuple[str, ...], int], after: dict[tuple[str, ...], int]) -> dict[tuple[str, ...], int]:
+    return {key: value - before.get(key, 0) for key, value in after.items()}
+
+
+def test_connections_and_their_bytes_are_counted(harness: Harness, kafka: KafkaHarness) -> None:
+    request = bytes(write_request(ApiKey.DESCRIBE_COUNTERS, 0, 1, "test", DescribeCountersRequest("drmq_conn")))
+
+    async def scenario() -> None:
+        before = values(kafka, harness)
+        host, port = await kafka.server.open("127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(host, port)
+        answers = b""
+        for _ in range(2):
+            writer.write(request)
+            size = await reader.readexactly(4)
+            answers += size + await reader.readexactly(int.from_bytes(size, "big"))
+        more = grown(before, values(kafka, harness))
+        assert more["drmq_connections",] == more["drmq_connections_accepted_total",] == 1
+        assert more["drmq_received_bytes_total",] == 2 * len(request)
+        assert more["drmq_sent_bytes_total",] == len(answers)
+        writer.close()
+        await kafka.server.close()
+
+    harness.run(scenario())
+
+
+def test_the_disk_is_counted() -> None:
+    files = FakeFiles()
+    with Harness(files) as harness:
+        kafka = KafkaHarness(harness)
+        harness.create_topic("orders")
+        harness.settle()
+        partition, journal = harness.partition("orders"), harness.broker.writer.journal
+        assert journal is not None
+        before = values(kafka, harness)
+        harness.produce("orders")
+        more = grown(before, values(kafka, harness))
+        assert more["drmq_journal_records_total",] >= 1
+        # A record begins on a page, and ends on one.
+        assert more["drmq_journal_bytes_total",] == PAGE_BYTES * more["drmq_journal_records_total",]
+        assert more["drmq_write_failures_total",] == 0
+        partition.replica._restarting = True  # so that it does not by itself
+        files.fail("write", errno.EIO, path_part=partition.log.name)
+        harness.call(lambda: partition.append(a_batch(), 0))
+        assert grown(before, values(kafka, harness))["drmq_write_failures_total",] == 1
+
+
+def test_peers_are_counted(harness: Harness, kafka: KafkaHarness) -> None:
+    network = harness.broker.network = Heard()
+    peers = {number: PeerStatus("host", 1, number > 3, 10, 20, None, None, None, None) for number in range(2, 5)}
+    network.peers = {NodeId(number): status for number, status in peers.items()}
+    network.down_count, network.refused_count, network.invalid_count = 5, 6, 7
+    found = values(kafka, harness)
+    assert (found["drmq_peers", "up"], found["drmq_peers", "down"]) == (1, 2)
+    assert (found["drmq_peer_down_total",], found["drmq_peer_refused_total",]) == (5, 6)
+    assert found["drmq_peer_protocol_errors_total",] == 7
+    assert (found["drmq_peer_buffered_bytes",], found["drmq_peer_dropped_messages_total",]) == (30, 60)
+
+
+def test_changes_of_roles_are_counted(harness: Harness, kafka: KafkaHarness) -> None:
+    harness.create_topic("orders")
+    harness.produce("orders")
+    partition, table = harness.partition("orders"), harness.broker.partitions
+    before = values(kafka, harness)
+    table.on_role_changing(partition, Leadership(Role.FOLLOWER, Term(partition.leader_epoch + 1), NodeId(7)))
+    table.on_truncating(partition, partition.next_offset)
+    for _ in range(2):
+        table.on_truncating(partition, Offset(0))
+    more = grown(before, values(kafka, harness))
+    assert (more["drmq_leaderships_lost_total",], more["drmq_truncations_total",]) == (1, 2)
+
+
+def test_a_delay_of_the_event_loop_is_counted(harness: Harness, kafka: KafkaHarness) -> None:
+    """The loop does nothing for a minute, and then all its timers are late by that."""
+    before = values(kafka, harness)
+    harness.advance(60_000)
+    delay_us = grown(before, values(kafka, harness))["drmq_loop_delay_us",]
+    assert delay_us >= 59_000_000
 
 
 def test_a_histogram_counts_by_powers_of_two() -> None:

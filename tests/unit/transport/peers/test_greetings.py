@@ -126,6 +126,21 @@ def test_the_handler_may_refuse_on_either_side(loop: str, caplog: pytest.LogCapt
     run(loop, scenario, TestNode(1), TestNode(2))
 
 
+@pytest.mark.parametrize("who", ["the one that dials", "the one that is dialled"])
+def test_a_refused_connection_is_counted_once_on_either_side(loop: str, who: str) -> None:
+    async def scenario(one: TestNode, two: TestNode) -> None:
+        await one.open()
+        await two.open()
+        refuses = one if who == "the one that dials" else two
+        refuses.handler.refusal = "the other is too old"
+        one.dial(two)
+        await until(lambda: min(one.network.refused_count, two.network.refused_count) >= 3)
+        # There is one attempt at a time, and of the last one only one side may know yet.
+        assert abs(one.network.refused_count - two.network.refused_count) <= 1
+
+    run(loop, scenario, TestNode(1), TestNode(2))
+
+
 def test_who_changes_introduces_itself_again(loop: str) -> None:
     """A fresh node that has joined is known to its peers under its new cluster id and incarnation at once."""
 

@@ -157,6 +157,7 @@ def test_a_peer_that_restarts_comes_back_as_another(loop: str) -> None:
         await two.network.close()
         await until(lambda: one.handler.events == ["up 2", "down 2"])
         assert not one.is_up(two)
+        assert one.network.down_count == 1
         failure = str(one.network.peers[two.node_id].failure)
         assert "cannot be reached: Connection refused" in failure
         await again.open()

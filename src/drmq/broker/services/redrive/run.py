@@ -84,6 +84,8 @@ class Page(NamedTuple):
     next_offset: int
     strangers: Sequence[int] = ()
     """The offsets of records among them that are no letters."""
+    plain_bytes: int = 0
+    """What was decompressed to read them."""
 
 
 class World(Protocol):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from drmq.broker.coordination.lease_groups import LeaseShardCoordinator
 from drmq.broker.services.caller import Caller, node_caller, unwrap, wrap
 from drmq.broker.services.redrive.letter_filter import LetterFilter
-from drmq.broker.services.redrive.letter_pages import READ_TIMEOUT_S, read_page
+from drmq.broker.services.redrive.letter_pages import PLAIN_BYTES_MAX, READ_TIMEOUT_S
 from drmq.broker.services.redrive.letters import Letter
 from drmq.broker.services.redrive.run import Page, RedriveRun, ShardLost, runs_of
 from drmq.broker.services.redrive.world import BrokerWorld
@@ -48,6 +48,8 @@ log = logging.getLogger("drmq.broker")
 _RESTART_S: Final = 30.0
 _PAGES_MAX: Final = 16
 """Pages that one request looks at. A client asks again from where the answer ends."""
+_REQUEST_BYTES_MAX: Final = _PAGES_MAX * PLAIN_BYTES_MAX
+"""Bytes that one request decompresses. It looks at one page at least."""
 _ANSWER_BYTES_MAX: Final = 4_194_304
 
 _CODES: Final = {
@@ -170,8 +172,11 @@ class RedriveService:
         await self._ask(topic, StopRedrive(topic.topic_id))
 
     async def status(self, caller: Caller, name: str, *, with_letters: bool = False) -> LettersStatus:
-        """What waits in a topic, and its last redrive; the oldest and the newest letter if asked for."""
-        topic = self._topic(name)
+        """What waits in a topic, and its last redrive; the oldest and the newest letter if asked for.
+
+        Raises `ApiError`.
+        """
+        topic = self._letter_topic(name) if with_letters else self._topic(name)
         view = await self._view(topic)
         partitions = []
         oldest: list[Letter] = []
@@ -286,13 +291,15 @@ class RedriveService:
 
     async def _letter_at(self, caller: Caller, topic: Topic, partition: int, offset: int) -> Sequence[Letter]:
         try:
-            page = await read_page(self._broker, caller, topic.name, partition, offset)
+            # It ends after the first letter.
+            page = await self._broker.services.letter_pages.read(caller, topic.name, partition, offset, bytes_max=1)
         except ApiError:
             return ()  # it is gone, or cannot be read now: the counts are right nevertheless
         return [letter for letter in page.letters if letter.offset == offset]
 
     async def _pages(self, caller: Caller, topic: Topic, cursor: Cursor) -> AsyncIterator[tuple[Page, Cursor]]:
         """Some pages from a cursor on, each with the cursor after it."""
+        plain_bytes = 0
         for _ in range(_PAGES_MAX):
             if cursor.partition >= topic.partition_count:
                 return
@@ -304,12 +311,15 @@ class RedriveService:
                 cursor = Cursor(cursor.partition + 1)
                 yield Page((), 0), cursor
                 continue
-            page = await read_page(self._broker, caller, topic.name, cursor.partition, offset)
+            page = await self._broker.services.letter_pages.read(caller, topic.name, cursor.partition, offset)
             after = Cursor(cursor.partition, page.next_offset)
             if page.next_offset >= end:
                 after = Cursor(cursor.partition + 1)
             yield page, after
             cursor = after
+            plain_bytes += page.plain_bytes
+            if plain_bytes >= _REQUEST_BYTES_MAX:
+                return
 
 
 def _by_time(letter: Letter) -> tuple[int, int, int]:

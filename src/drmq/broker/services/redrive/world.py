@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from drmq.broker.coordination.lease_groups import LeaseShardCoordinator
 from drmq.broker.services.caller import Caller, node_caller
 from drmq.broker.services.lease_shards import resolve
-from drmq.broker.services.redrive.letter_pages import PAGE_BYTES, READ_TIMEOUT_S, read_page
+from drmq.broker.services.redrive.letter_pages import PAGE_BYTES, READ_TIMEOUT_S
 from drmq.broker.services.redrive.letters import Letter
 from drmq.broker.services.redrive.run import Page, ShardLost, Unmovable, redriven_batch
 from drmq.leases import LeaseRequest, LeaseResponse, Origin, SavedBatch
@@ -55,7 +55,7 @@ class BrokerWorld:
         raise ShardLost
 
     async def read(self, partition: int, offset: int) -> Page:
-        return await read_page(self._broker, self._self, self._name(self._topic_id), partition, offset)
+        return await self._broker.services.letter_pages.read(self._self, self._name(self._topic_id), partition, offset)
 
     def origin_of(self, letter: Letter) -> Origin:
         topic = self._broker.metadata.committed_catalog.topics.get(letter.topic)
