@@ -10,7 +10,7 @@ Not here: which nodes are up, which replicas lead and which are in sync. The dri
 follow from it reach the catalog as facts.
 """
 
-from drmq.catalog.balance import Move, plan_leaders, plan_rebalance
+from drmq.catalog.balance import Move, plan_leaders, plan_rebalance, plan_rebalance_in_steps
 from drmq.catalog.broker_configs import (
     BROKER_DEFINITIONS,
     CLUSTER_WIDE,
@@ -149,6 +149,7 @@ __all__ = [
     "place",
     "plan_leaders",
     "plan_rebalance",
+    "plan_rebalance_in_steps",
     "takes_dead_letters",
     "throttled_replicas",
 ]
