@@ -10,7 +10,7 @@ Not here: which nodes are up, which replicas lead and which are in sync. The dri
 follow from it reach the catalog as facts.
 """
 
-from drmq.catalog.balance import Move, plan_leaders, plan_rebalance
+from drmq.catalog.balance import Move, plan_leaders, plan_rebalance, plan_rebalance_in_steps
 from drmq.catalog.broker_configs import (
     BROKER_DEFINITIONS,
     CLUSTER_WIDE,
@@ -22,7 +22,7 @@ from drmq.catalog.broker_configs import (
     copy_rate,
 )
 from drmq.catalog.brokers import Broker
-from drmq.catalog.capacity import check_capacity
+from drmq.catalog.capacity import check_capacity, check_drain
 from drmq.catalog.catalog import Catalog
 from drmq.catalog.config_definitions import ConfigDefinition, ConfigType
 from drmq.catalog.features import (
@@ -138,6 +138,7 @@ __all__ = [
     "broker_config",
     "check_capacity",
     "check_config",
+    "check_drain",
     "cluster_config",
     "copy_rate",
     "decode_fact",
@@ -149,6 +150,7 @@ __all__ = [
     "place",
     "plan_leaders",
     "plan_rebalance",
+    "plan_rebalance_in_steps",
     "takes_dead_letters",
     "throttled_replicas",
 ]

@@ -18,12 +18,12 @@ being reassigned, or have no majority up to agree on a move, are counted but not
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping
 from typing import NamedTuple
 
 from drmq.catalog.brokers import Broker
 from drmq.catalog.catalog import Catalog
-from drmq.catalog.placement import rack_of, spread_firsts
+from drmq.catalog.placement import at_once, rack_of, spread_firsts_in_steps
 from drmq.catalog.topics import Assignment
 from drmq.model import GroupId, NodeId, TopicId
 
@@ -48,15 +48,24 @@ class _Step(NamedTuple):
 
 def plan_rebalance(catalog: Catalog) -> list[Move]:
     """The moves that balance the cluster: those from draining brokers first, changes of order alone last."""
+    return at_once(plan_rebalance_in_steps(catalog))
+
+
+def plan_rebalance_in_steps(catalog: Catalog) -> Generator[None, None, list[Move]]:
+    """As `plan_rebalance`, with other work between the steps. The catalog may change in between.
+
+    The plan is for the catalog of the first step, without the topics that are deleted until the last.
+    """
     plan = _Plan(catalog)
-    leaving = plan.leave_draining()
-    plan.repair_racks()
-    plan.even_out()
-    plan.spread_leaders()
+    yield
+    leaving = yield from plan.leave_draining()
+    yield from plan.repair_racks()
+    yield from plan.even_out()
+    yield from plan.spread_leaders()
     moves = []
     for group, present in plan.before.items():
         replicas = tuple(plan.replicas[group])
-        if replicas != present:
+        if replicas != present and group.topic_id in catalog.topics_by_id:
             name = catalog.topics_by_id[group.topic_id].name
             moves.append(Move(name, group, replicas, tuple(node for node in replicas if node not in present)))
     moves.sort(key=lambda move: 0 if move.group in leaving else 1 if move.adding else 2)
@@ -84,7 +93,7 @@ class _Plan:
     """The planned replicas, changed step by step until no step improves them."""
 
     def __init__(self, catalog: Catalog) -> None:
-        self._brokers = catalog.brokers
+        self._brokers = dict(catalog.brokers)
         self._usable = sorted(node for node, broker in catalog.brokers.items() if broker.takes_replicas)
         self._racks = {node: rack_of(broker) for node, broker in catalog.brokers.items()}
         self._racks |= {node: rack_of(broker) for node, broker in catalog.former_brokers.items()}
@@ -109,7 +118,7 @@ class _Plan:
 
     # ---- the four goals -------------------------------------------------------------------------
 
-    def leave_draining(self) -> set[GroupId]:
+    def leave_draining(self) -> Generator[None, None, set[GroupId]]:
         """Move replicas off draining brokers; returns the partitions concerned."""
         concerned = set()
         for group, replicas in self.replicas.items():
@@ -120,9 +129,10 @@ class _Plan:
                 if takers:
                     self._apply(_Step(group, giver, min(takers, key=lambda node: self._cost(group, giver, node))))
                     concerned.add(group)
+            yield
         return concerned
 
-    def repair_racks(self) -> None:
+    def repair_racks(self) -> Iterator[None]:
         """Spread each partition over more racks if possible."""
         for group, replicas in self.replicas.items():
             while len({self._rack(node) for node in replicas}) < len(replicas):
@@ -136,8 +146,9 @@ class _Plan:
                 if not steps:
                     break
                 self._apply(min(steps, key=lambda step: (self._cost(*step), -self._counts[step.giver], step.giver)))
+            yield
 
-    def even_out(self) -> None:
+    def even_out(self) -> Iterator[None]:
         """Move replicas from brokers with many to brokers with few, through others if racks forbid the direct way."""
         while True:
             givers = sorted(self._usable, key=lambda node: (-self._counts[node], node))
@@ -146,14 +157,16 @@ class _Plan:
                 return
             for step in chain:
                 self._apply(step)
+            yield
 
-    def spread_leaders(self) -> None:
+    def spread_leaders(self) -> Iterator[None]:
         """Make each broker the first replica of the same number of partitions."""
         movable = list(self.replicas.values())
         # Partitions that cannot change count too: as partitions with only one replica to choose from.
         fixed = [[planned[0]] for planned in self._still]
         partitions = movable + fixed
-        firsts = spread_firsts(partitions, dict.fromkeys(self._usable, 0), [replicas[0] for replicas in partitions])
+        present = [replicas[0] for replicas in partitions]
+        firsts = yield from spread_firsts_in_steps(partitions, dict.fromkeys(self._usable, 0), present)
         for replicas, first in zip(movable, firsts, strict=False):
             replicas.remove(first)
             replicas.insert(0, first)

@@ -23,13 +23,15 @@ form of the Gale-Ryser condition for a matrix of zeros and ones with given sums)
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from drmq.catalog.brokers import Broker, too_few_brokers
 from drmq.model import NodeId
+
+T = TypeVar("T")
 
 
 class Load(NamedTuple):
@@ -165,11 +167,30 @@ def _shuffled(partition: int, place: int) -> int:
 # ---- first replicas -------------------------------------------------------------------------------
 
 
+def at_once(steps: Generator[None, None, T]) -> T:
+    """Do all steps of a calculation; returns its result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
 def spread_firsts(
     partitions: Sequence[Sequence[NodeId]],
     present: Mapping[NodeId, int],
     firsts: Sequence[NodeId | None] | None = None,
 ) -> list[NodeId]:
+    """As `spread_firsts_in_steps`, at once."""
+    return at_once(spread_firsts_in_steps(partitions, present, firsts))
+
+
+def spread_firsts_in_steps(
+    partitions: Sequence[Sequence[NodeId]],
+    present: Mapping[NodeId, int],
+    firsts: Sequence[NodeId | None] | None = None,
+) -> Generator[None, None, list[NodeId]]:
     """Which replica of each partition comes first, so that each broker leads the same number of partitions.
 
     Only brokers in `present` count and are chosen; on a tie, the one with the lower number there is chosen. With
@@ -203,6 +224,7 @@ def spread_firsts(
             del led[giver][partition]
             led[taker][partition] = None
             leads[partition] = taker
+        yield
 
 
 def _chain(

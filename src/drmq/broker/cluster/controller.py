@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,8 @@ from drmq.broker.cluster.metadata import Metadata
 from drmq.broker.cluster.metadata_voters import hand_vote_on, has_vote
 from drmq.broker.options import BrokerOptions
 from drmq.broker.replication.group_host import GroupHost
-from drmq.catalog import Broker, Catalog, Fact, FeatureLevelSet, Topic, plan_leaders, plan_rebalance
+from drmq.broker.replication.sliced_work import SlicedWork
+from drmq.catalog import Broker, Catalog, Fact, FeatureLevelSet, Move, Topic, plan_leaders, plan_rebalance_in_steps
 from drmq.model import ApiError, ErrorCode, GroupId, NodeId, TopicId, node_of
 from drmq.raft import NotCaughtUp, Refusal
 
@@ -33,9 +34,13 @@ NODES_MAX = 1_000
 
 _ROUND_S = 0.5
 _TRANSFERS_PER_ROUND = 100
+"""Leaderships that are transferred in a round. A node that returns may be the preferred leader of thousands."""
 _COMPARED_PER_ROUND = 1_000
 """Partitions whose leaders are compared with the preferred ones in one round: about a millisecond."""
-"""Leaderships that are transferred in a round. A node that returns may be the preferred leader of thousands."""
+_MOVES_PER_BATCH = 20
+"""Moves from a draining node that are decided at once."""
+_TURNED_BACK_PER_ROUND = 100
+"""Moves to nodes that are down, and that are cancelled in a round."""
 
 
 class Controller:
@@ -60,6 +65,9 @@ class Controller:
         self._features = features
         self._heard_ms: dict[NodeId, int] = {}
         self._balance_at_ms = 0
+        self._reign = 0
+        """Counts how often this node became the controller."""
+        self._moving_away = SlicedWork()
         self._transfers: deque[tuple[GroupId, NodeId]] = deque()
         """Leaderships that are to be transferred, and to which node."""
         self._uncompared: deque[tuple[TopicId, int]] = deque()
@@ -76,6 +84,7 @@ class Controller:
         now_ms = self._clock.monotonic_ms()
         self._heard_ms = dict.fromkeys(self._catalog.brokers, now_ms)
         self._balance_at_ms = now_ms + self._options.leader_balance_interval_ms
+        self._reign += 1
         self._transfers.clear()
         self._uncompared.clear()
         if self._catalog.cluster_id is None:
@@ -254,7 +263,10 @@ class Controller:
         catalog = self._catalog
         if not any(broker.draining for broker in catalog.brokers.values()):
             return
-        for group in list(catalog.reassignments):
+        facts: list[Fact] = []
+        for group in catalog.reassignments:
+            if len(facts) >= _TURNED_BACK_PER_ROUND:
+                break
             topic = catalog.topics_by_id[group.topic_id]
             assignment = topic.partitions[group.partition]
             gone = set(catalog.waits_for(assignment)).intersection(assignment.adding)
@@ -265,7 +277,8 @@ class Controller:
                     group.partition,
                     min(gone),
                 )
-                self._metadata.append(catalog.cancel_reassignment(topic, group.partition))
+                facts += catalog.cancel_reassignment(topic, group.partition)
+        self._metadata.append(facts)
 
     def _drain(self) -> None:
         """Move partitions away from draining brokers, then remove these brokers."""
@@ -281,14 +294,46 @@ class Controller:
             else:
                 self._metadata.append(self._catalog.remove_broker(node_id))
                 log.info("node %d is removed from the cluster", node_id)
-        if any(broker.draining for broker in self._catalog.brokers.values()) and not self._catalog.reassignments:
-            for move in plan_rebalance(self._catalog):
-                present = self._catalog.topics_by_id[move.group.topic_id]
-                replicas = present.partitions[move.group.partition].replicas
-                if any(node not in self._catalog.brokers or self._catalog.brokers[node].draining for node in replicas):
-                    self._metadata.append(
-                        self._catalog.start_reassignment(present, move.group.partition, move.replicas)
-                    )
+        is_leaving = any(broker.draining for broker in self._catalog.brokers.values())
+        if is_leaving and not self._catalog.reassignments and not self._moving_away.is_busy:
+            self._moving_away.add(self._move_away())
+
+    def _move_away(self) -> Iterator[None]:
+        """Plan where the replicas of draining nodes go, and start these moves.
+
+        With ten thousand partitions this takes longer than other nodes wait for an answer. Meanwhile the catalog may
+        change: a move that does not fit any more is left out, and planned again when there are no moves.
+        """
+        reign = self._reign
+        try:
+            moves = yield from plan_rebalance_in_steps(self._catalog)
+            for first in range(0, len(moves), _MOVES_PER_BATCH):
+                if not self._metadata.is_controller or self._reign != reign:
+                    return
+                facts: list[Fact] = []
+                for move in moves[first : first + _MOVES_PER_BATCH]:
+                    if self._is_needed(move):
+                        topic = self._catalog.topics_by_id[move.group.topic_id]
+                        facts += self._catalog.start_reassignment(topic, move.group.partition, move.replicas)
+                self._metadata.append(facts)
+                yield
+        except ApiError as error:
+            log.info("not all replicas of draining nodes are being moved yet: %s", error.message)
+
+    def _is_needed(self, move: Move) -> bool:
+        """Whether a planned move takes a partition off a node that leaves, and still fits the catalog."""
+        brokers, topic = self._catalog.brokers, self._catalog.topics_by_id.get(move.group.topic_id)
+        if topic is None:
+            return False
+        assignment = topic.partitions[move.group.partition]
+        replicas = assignment.replicas
+        return (
+            assignment.target is None
+            and any(node not in brokers or brokers[node].draining for node in replicas)
+            and len(move.replicas) == len(replicas)
+            and {*move.replicas}.difference(replicas) == {*move.adding}
+            and all(node in brokers and brokers[node].takes_replicas for node in move.adding)
+        )
 
     def _balance(self) -> None:
         """Return leadership to the preferred replicas, some at a time: each transfer is an election."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from typing import Any
 
 import pytest
 
 from drmq.broker.cluster import controller as controller_module
-from drmq.catalog import Assignment, plan_leaders
+from drmq.broker.replication import sliced_work
+from drmq.catalog import Assignment, Catalog, Move, plan_leaders, plan_rebalance_in_steps
 from drmq.model import GroupId, NodeId
 from drmq.transport.peers import LeaderNotice
 from support.broker_harness import Harness
@@ -69,3 +70,106 @@ def test_leaders_are_compared_some_at_a_time(harness: Harness, monkeypatch: pyte
     assert compared[-1] == 0, "until the next time"
     assert set(elected) == {group for group in groups if group.topic_id != topics[1].topic_id}
     assert len(elected) == 105
+
+
+def draining(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> list[list[Move]]:
+    """Node 2 has 150 partitions and is to be removed. Each step of the work is a slice.
+
+    The list gets every plan that is begun; its moves when it is ready.
+    """
+    monkeypatch.setattr(sliced_work, "SLICE_S", 0)
+    for node_id in (2, 3, 4):
+        add_node(harness, node_id)
+    for name, count in (("a", 100), ("b", 50)):
+        add_topic(harness, name, *[[2, 1]] * count)
+    plans: list[list[Move]] = []
+
+    def plan(catalog: Catalog) -> Generator[None, None, list[Move]]:
+        plans.append([])
+        mine = plans[-1]
+        mine += yield from plan_rebalance_in_steps(catalog)
+        return mine
+
+    monkeypatch.setattr(controller_module, "plan_rebalance_in_steps", plan)
+    # Without a turn of the loop, in which the controller may begin.
+    harness.broker.metadata.append(harness.broker.catalog.drain(NodeId(2)))
+    return plans
+
+
+def slices(harness: Harness) -> Generator[int, None, None]:
+    """Run the work slice by slice, with a round of the controller in each, until nothing changes any more."""
+    catalog, controller = harness.broker.catalog, harness.broker.controller
+    harness.loop.call_soon(controller._drain)
+    idle = 0
+    while idle < 3:
+        before = len(catalog.reassignments)
+        harness.loop.call_soon(controller._drain)
+        harness.loop.call_soon(harness.loop.stop)
+        harness.loop.run_forever()
+        idle = 0 if controller._moving_away.is_busy else idle + 1
+        yield len(catalog.reassignments) - before
+
+
+def test_a_node_is_drained_some_partitions_at_a_time(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With ten thousand partitions, moving all of them at once would hold up everything else on the node."""
+    plans = draining(harness, monkeypatch)
+    begun = list(slices(harness))
+    assert max(begun) <= 20
+    assert begun.count(0) > 350, "the plan is made in steps, too"
+    catalog = harness.broker.catalog
+    assert sum(begun) == len(catalog.reassignments) == 150
+    assert not any(2 in target for target in catalog.reassignments.values())
+    assert len(plans) == 1, "rounds in between begin no other plan"
+
+
+@pytest.mark.parametrize("after", [0, 40], ids=["planning", "moving"])
+def test_moves_that_do_not_fit_any_more_are_left_out(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    """Topics are deleted, nodes go down and other moves begin while a node is drained. The rest is moved."""
+    plans = draining(harness, monkeypatch)
+    catalog, changed = harness.broker.catalog, False
+    kept = catalog.topic("b")
+    own = [(NodeId(1), NodeId(4)), (NodeId(2), NodeId(4))]
+    by_user: list[GroupId] = []
+    for _ in slices(harness):
+        if not changed and plans and len(catalog.reassignments) >= after:
+            changed = True
+            harness.broker.metadata.append(catalog.delete_topic(catalog.topic("a")))
+            waiting = [index for index in range(50) if GroupId(kept.topic_id, index) not in catalog.reassignments]
+            by_user = [GroupId(kept.topic_id, index) for index in waiting[-2:]]
+            for group, replicas in zip(by_user, own, strict=True):
+                harness.broker.metadata.append(catalog.start_reassignment(kept, group.partition, replicas))
+            harness.broker.metadata.append(catalog.fence(NodeId(3)))
+    assert changed
+    assert [catalog.reassignments[group] for group in by_user] == own
+    [plan] = plans
+    fitting = {move.group for move in plan if move.group.topic_id == kept.topic_id and NodeId(3) not in move.adding}
+    assert 10 < len(fitting) < 40
+    assert set(catalog.reassignments) == fitting.union(by_user)
+    # What was left out is planned again when nothing moves.
+    append(harness, catalog.unfence(NodeId(3)))
+    while catalog.reassignments:
+        for group in list(catalog.reassignments):
+            topic = catalog.topics_by_id[group.topic_id]
+            append(harness, catalog.finish_reassignment(topic, group.partition))
+        list(slices(harness))
+    assert catalog.partitions_on(NodeId(2)) == []
+
+
+def test_a_plan_ends_with_the_reign_of_its_controller(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next controller makes its own: two plans at a time would undo each other's moves."""
+    plans = draining(harness, monkeypatch)
+    catalog = harness.broker.catalog
+    for _ in slices(harness):
+        if 0 < len(catalog.reassignments) < 40 and len(plans) == 1:
+            harness.broker.controller.on_lead()
+            break
+    begun = len(catalog.reassignments)
+    assert 0 < begun < 40
+    assert sum(slices(harness)) == 0
+    for group in list(catalog.reassignments):
+        topic = catalog.topics_by_id[group.topic_id]
+        harness.broker.metadata.append(catalog.finish_reassignment(topic, group.partition))
+    assert sum(slices(harness)) == 150 - begun
+    assert len(plans) == 2
