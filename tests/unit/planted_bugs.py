@@ -55,6 +55,14 @@ _BUGS = {
             wrong="pass",
         ),
     ],
+    "tests/unit/kafka/test_unregister_broker.py": [
+        PlantedBug(
+            "any number of replicas: the removal of a node",
+            symbol="unregister_broker:handle",
+            right="check_drain(catalog, node_id, context.broker.topics.replicas_max)",
+            wrong="pass",
+        ),
+    ],
     "tests/unit/catalog/test_capacity.py": [
         PlantedBug(
             "one replica more than allowed",

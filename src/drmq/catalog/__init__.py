@@ -22,7 +22,7 @@ from drmq.catalog.broker_configs import (
     copy_rate,
 )
 from drmq.catalog.brokers import Broker
-from drmq.catalog.capacity import check_capacity
+from drmq.catalog.capacity import check_capacity, check_drain
 from drmq.catalog.catalog import Catalog
 from drmq.catalog.config_definitions import ConfigDefinition, ConfigType
 from drmq.catalog.features import (
@@ -138,6 +138,7 @@ __all__ = [
     "broker_config",
     "check_capacity",
     "check_config",
+    "check_drain",
     "cluster_config",
     "copy_rate",
     "decode_fact",

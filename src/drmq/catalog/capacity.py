@@ -1,7 +1,8 @@
 """Checks that no node gets more replicas than it can carry.
 
 A replica needs memory, about 40 KB while it is idle, and a few files. A node that runs out of memory serves nobody, so
-the controller refuses a request that would give a node too many.
+the controller refuses a request that would give a node too many, and the removal of a node whose replicas the others
+have no room for.
 """
 
 from __future__ import annotations
@@ -36,3 +37,29 @@ def check_capacity(catalog: Catalog, facts: Iterable[Fact], replicas_max: int) -
                 f"{replicas_max} (replicas_max); delete topics, use fewer partitions or replicas, add nodes, or raise "
                 "replicas_max on all nodes, which then need more memory",
             )
+
+
+def check_drain(catalog: Catalog, node_id: NodeId, replicas_max: int) -> None:
+    """Raise `ApiError` (POLICY_VIOLATION) if the other nodes together cannot carry the replicas of a node that leaves.
+
+    The replicas of nodes that are leaving already need room as well. A node without replicas can always leave.
+    """
+    brokers, loads = catalog.brokers, catalog.loads()
+    leaving = {node_id, *(node for node, broker in brokers.items() if broker.draining)}
+    moved = dict.fromkeys(leaving, 0)
+    for node in leaving:
+        for group in catalog.partitions_on(node):
+            assignment = catalog.assignment(group)
+            moved[node] += assignment is not None and node in assignment.planned
+    takers = [node for node, broker in brokers.items() if broker.takes_replicas and node not in leaving]
+    room = sum(max(0, replicas_max - loads[node].replicas) for node in takers)
+    needed = sum(moved.values())
+    if moved[node_id] and needed > room:
+        others = "" if needed == moved[node_id] else f" and those of other nodes that leave, {needed} in all,"
+        raise ApiError(
+            ErrorCode.POLICY_VIOLATION,
+            f"node {node_id} cannot be drained: its {moved[node_id]} replicas of partitions{others} need another "
+            f"place, but a node may have {replicas_max} (replicas_max), and the {len(takers)} that stay and are up "
+            f"have room for {room}; delete topics, use fewer replicas, add nodes, or raise replicas_max on all nodes, "
+            "which then need more memory",
+        )

@@ -38,6 +38,38 @@ def test_a_node_whose_replicas_find_no_other_place(harness: Harness) -> None:
     assert not harness.broker.catalog.brokers[NodeId(2)].draining
 
 
+def test_a_node_whose_replicas_are_too_many_for_the_others(harness: Harness) -> None:
+    """They would run out of memory. Nodes that leave already have no room, and need some."""
+    for node_id in (2, 3, 4):
+        add_node(harness, node_id)
+    add_topic(harness, "t", *[[1]] * 4, *[[2]] * 4, *[[3]] * 2)
+    harness.broker.topics.replicas_max = 4
+    assert unregister(harness, 2) == (0, ""), "3 has room for 2, and 4 has room for 4"
+    code, text = unregister(harness, 3)
+    assert code == ErrorCode.POLICY_VIOLATION
+    assert "its 2 replicas" in text
+    assert "6 in all" in text
+    assert "4 (replicas_max)" in text
+    assert "room for 4;" in text
+    assert not harness.broker.catalog.brokers[NodeId(3)].draining
+    harness.broker.topics.replicas_max = 1
+    assert unregister(harness, 2) == (0, ""), "that was decided before"
+    assert unregister(harness, 4) == (0, ""), "it has no replicas"
+
+
+def test_a_node_that_is_down_has_no_room(harness: Harness) -> None:
+    for node_id in (2, 3, 4):
+        add_node(harness, node_id)
+    add_topic(harness, "t", *[[1]] * 4, *[[2]] * 4)
+    harness.broker.topics.replicas_max = 3
+    append(harness, harness.broker.catalog.fence(NodeId(3)))
+    code, text = unregister(harness, 2)
+    assert code == ErrorCode.POLICY_VIOLATION
+    assert "room for 3;" in text
+    harness.broker.topics.replicas_max = 4
+    assert unregister(harness, 2) == (0, "")
+
+
 def test_the_only_one_that_votes_stays(harness: Harness) -> None:
     for node_id in (2, 3):
         add_node(harness, node_id)
