@@ -59,7 +59,7 @@ def check_drain(catalog: Catalog, node_id: NodeId, replicas_max: int) -> None:
         raise ApiError(
             ErrorCode.POLICY_VIOLATION,
             f"node {node_id} cannot be drained: its {moved[node_id]} replicas of partitions{others} need another "
-            f"place, but a node may have {replicas_max} (replicas_max), and the {len(takers)} that stay and are up have "
-            f"room for {room}; delete topics, use fewer replicas, add nodes, or raise replicas_max on all nodes, which "
-            "then need more memory",
+            f"place, but a node may have {replicas_max} (replicas_max), and the {len(takers)} that stay and are up "
+            f"have room for {room}; delete topics, use fewer replicas, add nodes, or raise replicas_max on all nodes, "
+            "which then need more memory",
         )
