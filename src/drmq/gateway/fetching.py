@@ -343,7 +343,9 @@ class TopicReader:
         for columns in pieces(part, self._positions[index], self._records_max, bytes_max):
             self._positions[index] = columns.next_offset
             if columns.row_count:
-                if columns.nbytes > 2 * SMALL_BYTES and self._fetcher.held_bytes > LARGE_HELD_BYTES_MAX:
+                # Each row takes some bytes more than its contents, so many tiny records take as much as a large one.
+                is_large = columns.row_count == 1 and columns.nbytes > 2 * SMALL_BYTES
+                if is_large and self._fetcher.held_bytes > LARGE_HELD_BYTES_MAX:
                     raise ProblemError(
                         503,
                         "the records that wait for slow clients take too much memory for one more that is large",

@@ -123,3 +123,17 @@ def test_a_stream_ends_at_a_large_record_if_the_memory_is_full(monkeypatch: pyte
         await a_reader(fetcher, MIB)._put(a_part(b"small"))
 
     asyncio.run(main())
+
+
+def test_a_stream_of_small_records_goes_on_if_the_memory_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The columns of 10,000 tiny records take more memory than a record that counts as large."""
+    monkeypatch.setattr(fetching, "LARGE_HELD_BYTES_MAX", 2 * MIB)
+
+    async def main() -> None:
+        fetcher = a_fetcher()
+        fetcher.held_bytes = 3 * MIB
+        reader = a_reader(fetcher, MIB)
+        await reader._put(a_part(*[b"tiny"] * 10_000))
+        assert len(await offsets_of(reader)) == 10_000
+
+    asyncio.run(main())
