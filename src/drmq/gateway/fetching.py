@@ -12,8 +12,9 @@ their batch decompressed meanwhile, each as long as its reader takes what is the
 decompressed once for a reader that is not slow, and the loop does other work between pieces. The other streams decode
 as much as may wait, give up the rest, and later decompress again.
 
-All streams together have a limit for what waits in their queues. Beyond it each gets small pieces, so that slow readers
-do not stop others.
+All streams together have a limit for what waits: decoded records and answers of brokers. Beyond it each stream asks for
+little and gets small pieces, so that slow readers do not stop others. A large answer is then given up as well if
+its reader does not read, and what is left of it is requested again.
 """
 
 from __future__ import annotations
@@ -57,15 +58,15 @@ QUEUED_BYTES_MIN: Final = 1_048_576
 """What waits for the client of one stream, however small its pieces are. Less would mean to decompress more often."""
 QUEUED_BYTES_MAX: Final = 8 * 1_048_576
 HELD_BYTES_MAX: Final = 64 * 1_048_576
-"""Of records that wait for the clients of all streams."""
+"""Of records that wait for the clients of all streams, and of answers that are not decoded to their end."""
 SMALL_BYTES: Final = 131_072
-"""Of one piece beyond that, unless a single record is larger."""
+"""Of one piece or answer beyond that, unless a single record or batch is larger."""
 LARGE_HELD_BYTES_MAX: Final = 256 * 1_048_576
 """Beyond that a stream has one piece that waits, and ends if it comes to a record larger than twice such a piece."""
 OPEN_BATCHES_MAX: Final = 4
 """Decompressed batches that are kept between pieces, for all streams."""
 KEPT_S: Final = 0.25
-"""How long such a batch is kept for a client that does not read."""
+"""How long such a batch is kept for a client that does not read. Beyond the limit of bytes, a large answer as well."""
 _BACKOFF_S: Final = 0.2
 UNKNOWN_GRACE_S: Final = 2.0
 """How long a topic that a node does not know may be known to another one: it has just been created, perhaps."""
@@ -284,7 +285,7 @@ class TopicReader:
         self._taken_bytes = 0
         """Of the chunk that was taken last."""
         self._held_bytes = 0
-        """Of these chunks."""
+        """Of these chunks, and of answers that are not decoded to their end."""
 
     async def next_chunk(self) -> Chunk | None:
         """The next chunk, None at the end. The one before is done with."""
@@ -350,11 +351,13 @@ class TopicReader:
         try:
             async with self._fetcher.link(node_id) as link:
                 while not self._is_stale and time.monotonic() < until_s:
+                    while self._is_full() and not self._memory.has_room:
+                        await self._chunks.join()
                     still_open = set(self._open())
                     wanted = {index: self._positions[index] for index in partitions if index in still_open}
                     if not wanted:
                         return
-                    await self._put_all(await ask(link, topic, wanted, self._bytes_max, _STREAM_WAIT_MS))
+                    await self._put_all(await ask(link, topic, wanted, self._piece_bytes(), _STREAM_WAIT_MS))
                     self._failed_since_s = None
         except ClientError as error:
             await self._on_failed(error)
@@ -369,11 +372,30 @@ class TopicReader:
         return self._queued_bytes >= (1 if self._memory.is_full else QUEUED_BYTES_MIN)
 
     async def _put_all(self, parts: list[FetchResponsePartition]) -> None:
-        for part in parts:
-            raise_refusal(part, self._topic)
-            while not await self._decode(part):
-                while self._is_full():
-                    await self._chunks.join()
+        """Decode an answer, or its beginning if the memory for the rest is needed: that can be requested again."""
+        # All parts are views of one answer, so it is there until the last one is decoded.
+        size = sum(len(part.records) for part in parts if part.records)
+        self._hold(size)
+        try:
+            for part in parts:
+                raise_refusal(part, self._topic)
+                while not await self._decode(part):
+                    if await self._must_drop(size):
+                        return
+        finally:
+            self._hold(-size)
+
+    async def _must_drop(self, size: int) -> bool:
+        """Wait until there is something to do about an answer. Returns whether that is to give it up."""
+        is_large = size > SMALL_BYTES
+        if is_large and self._memory.is_full:
+            return True
+        while self._is_full():
+            if not is_large:
+                await self._chunks.join()
+            elif not await self._is_read() and not self._memory.has_room:
+                return True
+        return False
 
     async def _is_read(self) -> bool:
         """Whether the client soon takes all that waits for it."""

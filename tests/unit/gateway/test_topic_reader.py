@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tracemalloc
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,10 +12,10 @@ import pytest
 
 from drmq.columnar import walk as columnar_walk
 from drmq.gateway import fetching
-from drmq.gateway.fetching import StreamMemory, TopicReader
+from drmq.gateway.fetching import StreamMemory, TopicLeaders, TopicReader
 from drmq.gateway.problems import ProblemError
 from drmq.model import Offset
-from drmq.records import Codec, Record, decompress, encode_batch
+from drmq.records import Codec, Record, decompress, encode_batch, read_header
 from drmq.wire.messages.fetch import FetchResponsePartition
 
 MIB = 1_048_576
@@ -35,7 +36,39 @@ def a_reader(fetcher: Any, bytes_max: int) -> TopicReader:
 
 
 def a_fetcher() -> Any:
-    return cast("Any", SimpleNamespace(memory=StreamMemory()))
+    return cast("Any", SimpleNamespace(memory=StreamMemory(), link=lambda node_id: nullcontext()))
+
+
+class Broker:
+    """A leader of partition 0. At the end of the log it waits for ever."""
+
+    def __init__(self, *batches: bytes) -> None:
+        self._batches = batches
+        self.wanted: list[tuple[int, int]] = []
+        """The offset and the most bytes of each request."""
+
+    async def ask(
+        self, link: object, topic: object, positions: dict[int, int], bytes_max: int, wait_ms: int
+    ) -> list[FetchResponsePartition]:
+        self.wanted.append((positions[0], bytes_max))
+        await asyncio.sleep(0)
+        left = [batch for batch in self._batches if read_header(batch).next_offset > positions[0]]
+        if not left:
+            await asyncio.Event().wait()
+        found = left[:1]
+        while len(found) < len(left) and len(b"".join(found)) + len(left[len(found)]) <= bytes_max:
+            found.append(left[len(found)])
+        return [FetchResponsePartition(partition_index=0, high_watermark=0, records=b"".join(found))]
+
+
+def reading(reader: TopicReader) -> asyncio.Task[None]:
+    return asyncio.ensure_future(reader._read(1, TopicLeaders("jobs", bytes(16), {0: 1}), [0]))
+
+
+async def ended(*tasks: asyncio.Task[None]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def settled(turns: int = 50) -> None:
@@ -158,9 +191,11 @@ def test_pieces_become_small_in_the_middle_of_a_batch() -> None:
         putting = asyncio.ensure_future(reader._put_all([a_part(*[bytes(1_024)] * 4_096)]))
         assert len(await offsets_of(reader)) > 1_000
         fetcher.memory.held_bytes += fetching.HELD_BYTES_MAX
-        sizes = [len(await offsets_of(reader)) for _ in range(10)]
-        assert sizes[-1] <= 128
-        putting.cancel()
+        last: list[int] = []
+        while 4_095 not in last:
+            last = await offsets_of(reader)
+        await putting
+        assert len(last) <= 128
 
     asyncio.run(main())
 
@@ -273,3 +308,87 @@ def test_a_stream_of_small_records_goes_on_if_the_memory_is_full(monkeypatch: py
         assert len(await offsets_of(reader)) == 10_000
 
     asyncio.run(main())
+
+
+def incompressible_batches(count: int) -> list[bytes]:
+    """Of 64 records and 1 MiB each, not compressed."""
+    values = [bytes(16_384)] * 64
+    return [a_batch(*values, base=64 * at, codec=Codec.NONE) for at in range(count)]
+
+
+def test_answers_of_brokers_count_as_records_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of these streams has an answer of its own, of which 1 MiB is decoded."""
+
+    async def main() -> None:
+        fetcher = a_fetcher()
+        reader = a_reader(fetcher, 8 * MIB)
+        task = reading(reader)
+        await settled()
+        assert reader._queued_bytes >= 8 * MIB
+        assert fetcher.memory.held_bytes > reader._queued_bytes + 7 * MIB
+        await ended(task)
+        assert fetcher.memory.held_bytes == reader._queued_bytes
+        reader.close()
+        assert fetcher.memory.held_bytes == 0
+
+    broker = Broker(*incompressible_batches(20))
+    monkeypatch.setattr(fetching, "ask", broker.ask)
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("limit", ["HELD_BYTES_MAX", "LARGE_HELD_BYTES_MAX"])
+def test_answers_of_brokers_do_not_wait_for_slow_clients_if_memory_is_needed(
+    limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond the first limit each is given up after a moment, beyond the second one at once."""
+    monkeypatch.setattr(fetching, "HELD_BYTES_MAX", 8 * MIB)
+    if limit == "HELD_BYTES_MAX":
+        monkeypatch.setattr(fetching, "KEPT_S", 0)
+    else:
+        monkeypatch.setattr(fetching, "KEPT_S", 60)
+        monkeypatch.setattr(fetching, "LARGE_HELD_BYTES_MAX", 8 * MIB)
+
+    async def main() -> None:
+        fetcher = a_fetcher()
+        readers = [a_reader(fetcher, 8 * MIB) for _ in range(30)]
+        tracemalloc.start()
+        try:
+            tasks = [reading(reader) for reader in readers]
+            await settled(200)
+            current = tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+        waiting = sum(reader._queued_bytes for reader in readers)
+        assert all(reader._queued_bytes for reader in readers)
+        kept = 0 if limit == "HELD_BYTES_MAX" else 8 * fetching.OPEN_BATCHES_MAX * MIB
+        assert current < waiting + kept + 8 * MIB
+        assert fetcher.memory.held_bytes <= waiting + kept + 8 * MIB
+        await ended(*tasks)
+
+    broker = Broker(*incompressible_batches(20))
+    monkeypatch.setattr(fetching, "ask", broker.ask)
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_what_is_left_of_an_answer_is_requested_again(full: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In small answers while memory is needed, and no record is missing or comes twice."""
+    monkeypatch.setattr(fetching, "KEPT_S", 0)
+
+    async def main() -> None:
+        fetcher = a_fetcher()
+        fetcher.memory.held_bytes = fetching.LARGE_HELD_BYTES_MAX if full else fetching.HELD_BYTES_MAX
+        reader = a_reader(fetcher, 8 * MIB)
+        task = reading(reader)
+        found: list[int] = []
+        while len(found) < 5 * 64:
+            await settled()
+            found += await offsets_of(reader)
+        assert found == list(range(5 * 64))
+        await ended(task)
+
+    broker = Broker(*incompressible_batches(5))
+    monkeypatch.setattr(fetching, "ask", broker.ask)
+    asyncio.run(main())
+    assert {size for _, size in broker.wanted} == {fetching.SMALL_BYTES}
+    assert len(broker.wanted) < (5 * 8 if full else 5 * 2) + 5
