@@ -7,9 +7,14 @@ A stream has one task for each broker that leads any of its partitions. When a l
 time has passed, all tasks end and begin again with the leaders of that moment, which also finds partitions that were
 added. What has arrived waits in a short queue: a reader that is slow makes the tasks wait, and nothing else.
 
-Batches are decompressed on the event loop, so one at a time, and none stays decompressed while a task waits: a reader
-that is slow has the batch decompressed again. All streams together have a limit for what waits in their queues. Beyond
-it each gets small pieces, one at a time, so that slow readers do not stop others.
+Batches are decompressed on the event loop, and each is read in pieces, as its reader takes them. A few streams may keep
+their batch decompressed meanwhile, each as long as its reader takes what is there within a moment. So a batch is
+decompressed once for a reader that is not slow, and the loop does other work between pieces. The other streams decode
+as much as may wait, give up the rest, and later decompress again.
+
+All streams together have a limit for what waits: decoded records and answers of brokers. Beyond it each stream asks for
+little and gets small pieces, so that slow readers do not stop others. A large answer is then given up as well if
+its reader does not read, and what is left of it is requested again.
 """
 
 from __future__ import annotations
@@ -48,13 +53,20 @@ _IDLE_LINKS_MAX: Final = 8
 _KNOWN_S: Final = 10.0
 """How long leaders are believed in, if no broker says otherwise."""
 _STREAM_WAIT_MS: Final = 500
-_QUEUED_MAX: Final = 4
+_QUEUED_PIECES: Final = 4
+QUEUED_BYTES_MIN: Final = 1_048_576
+"""What waits for the client of one stream, however small its pieces are. Less would mean to decompress more often."""
+QUEUED_BYTES_MAX: Final = 8 * 1_048_576
 HELD_BYTES_MAX: Final = 64 * 1_048_576
-"""Of records that wait for the clients of all streams."""
+"""Of records that wait for the clients of all streams, and of answers that are not decoded to their end."""
 SMALL_BYTES: Final = 131_072
-"""Of one piece beyond that, unless a single record is larger."""
+"""Of one piece or answer beyond that, unless a single record or batch is larger."""
 LARGE_HELD_BYTES_MAX: Final = 256 * 1_048_576
-"""Beyond that a stream that comes to such a record ends."""
+"""Beyond that a stream has one piece that waits, and ends if it comes to a record larger than twice such a piece."""
+OPEN_BATCHES_MAX: Final = 4
+"""Decompressed batches that are kept between pieces, for all streams."""
+KEPT_S: Final = 0.25
+"""How long such a batch is kept for a client that does not read. Beyond the limit of bytes, a large answer as well."""
 _BACKOFF_S: Final = 0.2
 UNKNOWN_GRACE_S: Final = 2.0
 """How long a topic that a node does not know may be known to another one: it has just been created, perhaps."""
@@ -87,6 +99,22 @@ class Fetched(NamedTuple):
     end_offset: int
 
 
+class StreamMemory:
+    """What all streams together keep for clients that have not read it."""
+
+    def __init__(self) -> None:
+        self.held_bytes = 0
+        self.open_batches = 0
+
+    @property
+    def has_room(self) -> bool:
+        return self.held_bytes < HELD_BYTES_MAX
+
+    @property
+    def is_full(self) -> bool:
+        return self.held_bytes >= LARGE_HELD_BYTES_MAX
+
+
 class Fetcher:
     """Connections for reading, and what is known of topics. Owned by the gateway."""
 
@@ -94,8 +122,7 @@ class Fetcher:
         self._brokers = Brokers(bootstrap, _CLIENT_ID)
         self._idle: dict[Address, list[Link]] = defaultdict(list)
         self._topics: dict[str, tuple[float, TopicLeaders]] = {}
-        self.held_bytes = 0
-        """Of records that streams have decoded and their clients have not read."""
+        self.memory = StreamMemory()
 
     def close(self) -> None:
         for links in self._idle.values():
@@ -250,11 +277,15 @@ class TopicReader:
         self._bytes_max = bytes_max
         self._is_stale = False
         self._failed_since_s: float | None = None
-        self._chunks: asyncio.Queue[Chunk | None] = asyncio.Queue(_QUEUED_MAX)
+        self._memory = fetcher.memory
+        self._chunks: asyncio.Queue[Chunk | None] = asyncio.Queue()
         """None is the end."""
-        self._held_bytes = 0
-        """Of chunks in the queue, and of the one that was taken last."""
+        self._queued_bytes = 0
+        self._queued_bytes_max = min(max(_QUEUED_PIECES * bytes_max, QUEUED_BYTES_MIN), QUEUED_BYTES_MAX)
         self._taken_bytes = 0
+        """Of the chunk that was taken last."""
+        self._held_bytes = 0
+        """Of these chunks, and of answers that are not decoded to their end."""
 
     async def next_chunk(self) -> Chunk | None:
         """The next chunk, None at the end. The one before is done with."""
@@ -262,16 +293,18 @@ class TopicReader:
         self._taken_bytes = 0
         chunk = await self._chunks.get()
         self._chunks.task_done()
-        self._taken_bytes = 0 if chunk is None else chunk.columns.nbytes
+        if chunk is not None:
+            self._taken_bytes = chunk.columns.nbytes
+            self._queued_bytes -= self._taken_bytes
         return chunk
 
     def close(self) -> None:
-        """Nothing is read any more."""
+        """Nothing is read any more: `run` has ended."""
         self._hold(-self._held_bytes)
 
     def _hold(self, size: int) -> None:
         self._held_bytes += size
-        self._fetcher.held_bytes += size
+        self._memory.held_bytes += size
 
     async def run(self) -> None:
         """Read until everything is read, if there is an end. Raises `ClientError`."""
@@ -318,39 +351,98 @@ class TopicReader:
         try:
             async with self._fetcher.link(node_id) as link:
                 while not self._is_stale and time.monotonic() < until_s:
+                    while self._is_full() and not self._memory.has_room:
+                        await self._chunks.join()
                     still_open = set(self._open())
                     wanted = {index: self._positions[index] for index in partitions if index in still_open}
                     if not wanted:
                         return
-                    for part in await ask(link, topic, wanted, self._bytes_max, _STREAM_WAIT_MS):
-                        raise_refusal(part, self._topic)
-                        await self._put(part)
+                    await self._put_all(await ask(link, topic, wanted, self._piece_bytes(), _STREAM_WAIT_MS))
                     self._failed_since_s = None
         except ClientError as error:
             await self._on_failed(error)
 
-    async def _put(self, part: FetchResponsePartition) -> None:
-        while not self._put_what_fits(part):
-            await self._chunks.join()
+    def _piece_bytes(self) -> int:
+        return self._bytes_max if self._memory.has_room else min(self._bytes_max, SMALL_BYTES)
 
-    def _put_what_fits(self, part: FetchResponsePartition) -> bool:
-        """Decode records until the client has to read first. Returns whether that was all."""
-        index = part.partition_index
-        if self._chunks.full():
+    def _is_full(self) -> bool:
+        """Whether the client has to read before more is decoded."""
+        if self._memory.has_room:
+            return self._queued_bytes >= self._queued_bytes_max
+        return self._queued_bytes >= (1 if self._memory.is_full else QUEUED_BYTES_MIN)
+
+    async def _put_all(self, parts: list[FetchResponsePartition]) -> None:
+        """Decode an answer, or its beginning if the memory for the rest is needed: that can be requested again."""
+        # All parts are views of one answer, so it is there until the last one is decoded.
+        size = sum(len(part.records) for part in parts if part.records)
+        self._hold(size)
+        try:
+            for part in parts:
+                raise_refusal(part, self._topic)
+                while not await self._decode(part):
+                    if await self._must_drop(size):
+                        return
+        finally:
+            self._hold(-size)
+
+    async def _must_drop(self, size: int) -> bool:
+        """Wait until there is something to do about an answer. Returns whether that is to give it up."""
+        is_large = size > SMALL_BYTES
+        if is_large and self._memory.is_full:
+            return True
+        while self._is_full():
+            if not is_large:
+                await self._chunks.join()
+            elif not await self._is_read() and not self._memory.has_room:
+                return True
+        return False
+
+    async def _is_read(self) -> bool:
+        """Whether the client soon takes all that waits for it."""
+        try:
+            async with asyncio.timeout(KEPT_S):
+                await self._chunks.join()
+        except TimeoutError:
             return False
-        has_room = self._fetcher.held_bytes < HELD_BYTES_MAX
-        bytes_max = self._bytes_max if has_room else min(self._bytes_max, SMALL_BYTES)
+        return True
+
+    async def _decode(self, part: FetchResponsePartition) -> bool:
+        """Decode records until the client has to read first. Returns whether that was all."""
+        if self._is_full():
+            return False
+        keeps = self._memory.open_batches < OPEN_BATCHES_MAX
+        self._memory.open_batches += keeps
+        try:
+            return await self._decode_pieces(part, keeps)
+        finally:
+            self._memory.open_batches -= keeps
+
+    async def _decode_pieces(self, part: FetchResponsePartition, keeps: bool) -> bool:
+        """The same. A batch that may be kept is kept while the client reads, and other work is done between pieces."""
+        index, bytes_max, step_bytes = part.partition_index, self._piece_bytes(), 0
         for columns in pieces(part, self._positions[index], self._records_max, bytes_max):
             self._positions[index] = columns.next_offset
+            step_bytes += columns.nbytes
             if columns.row_count:
-                if columns.nbytes > 2 * SMALL_BYTES and self._fetcher.held_bytes > LARGE_HELD_BYTES_MAX:
-                    raise ProblemError(
-                        503,
-                        "the records that wait for slow clients take too much memory for one more that is large",
-                        retriable=True,
-                    )
-                self._hold(columns.nbytes)
-                self._chunks.put_nowait(Chunk(index, columns, columns.next_offset))
-                if self._chunks.full() or not has_room or self._fetcher.held_bytes >= HELD_BYTES_MAX:
-                    return False
+                self._put(index, columns)
+            del columns  # It is not held any longer than the client needs it.
+            if keeps and step_bytes >= SMALL_BYTES:
+                step_bytes = 0
+                await asyncio.sleep(0)
+            if self._is_full() and not (keeps and await self._is_read()):
+                return False
+            if bytes_max > self._piece_bytes():
+                return False
         return True
+
+    def _put(self, partition: int, columns: Columns) -> None:
+        # A row needs some bytes of its own, so pieces of many small records are large too.
+        if columns.row_count == 1 and columns.nbytes > 2 * SMALL_BYTES and self._memory.is_full:
+            raise ProblemError(
+                503,
+                "the records that wait for slow clients take too much memory for one more that is large",
+                retriable=True,
+            )
+        self._hold(columns.nbytes)
+        self._queued_bytes += columns.nbytes
+        self._chunks.put_nowait(Chunk(partition, columns, columns.next_offset))
