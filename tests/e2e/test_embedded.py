@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -167,6 +168,8 @@ def run_project(tmp_path: Path, text: str, *flags: str) -> str:
     done = subprocess.run(
         [sys.executable, *flags, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
         cwd=tmp_path,
+        # Otherwise it removes what earlier runs left in pytest's directory, which may be gigabytes.
+        env=os.environ | {"PYTEST_DEBUG_TEMPROOT": str(tmp_path)},
         capture_output=True,
         text=True,
         timeout=120,

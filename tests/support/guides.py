@@ -152,6 +152,8 @@ class Terminal:
         self._environment["DRMQ_GATEWAY"] = "false"
         self._environment |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "NO_COLOR": "1"}
         self._environment |= {"GUIDE_RUN": self._mark, "PYTHONDONTWRITEBYTECODE": "1"}
+        # pytest removes what earlier runs left in its directory, which may be gigabytes of this very run's neighbours.
+        self._environment["PYTEST_DEBUG_TEMPROOT"] = str(directory)
         self.directory = directory
         prefix = [sys.executable, own_network] if own_ports else []
         self._shell = subprocess.Popen(
