@@ -71,13 +71,22 @@ def commit(addresses: dict[int, str], group: str, count: int, latencies: list[fl
             break
         time.sleep(0.05)
     connection = connect(addresses[found.node_id])
-    for offset in range(count):
+
+    def send(offset: int) -> int:
         partition = OffsetCommitRequestPartition(0, offset, -1, committed_metadata="")
         topic = OffsetCommitRequestTopic(name="t", partitions=[partition])
-        started = time.perf_counter()
         answer = ask(connection, OffsetCommitRequest(group, -1, "", topics=[topic]), 8)
+        return int(answer.topics[0].partitions[0].error_code)
+
+    # Kafka refuses for a moment, until the coordinator has loaded its partition.
+    deadline = time.monotonic() + _TIMEOUT_S
+    while send(0) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    for offset in range(count):
+        started = time.perf_counter()
+        error_code = send(offset)
         latencies.append(time.perf_counter() - started)
-        assert answer.topics[0].partitions[0].error_code == 0, answer
+        assert error_code == 0, error_code
 
 
 def launch(directory: str, count: int) -> tuple[list[subprocess.Popen[bytes]], dict[int, str]]:

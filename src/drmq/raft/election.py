@@ -62,15 +62,17 @@ class Election:
         self._count()
 
     def on_pre_vote_request(self, message: PreVoteRequest) -> None:
-        """Answer whether this node would vote for the sender. Changes no state."""
+        """Answer whether this node would vote for the sender. Changes neither term nor vote."""
         state = self._state
         if state.hears_leader:
             return
-        granted = (
-            state.knows_group
-            and message.campaign_term > state.term
-            and state.log.is_up_to_date(message.last_index, message.last_term)
-        )
+        is_complete = state.log.is_up_to_date(message.last_index, message.last_term)
+        if state.expects_other and not is_complete:
+            # The one that is expected lacks entries, as the first node that was shut down does when all start again. It
+            # would ask in vain, and this one wait for it.
+            state.expects_other = False
+            state.hasten_election(0)
+        granted = state.knows_group and message.campaign_term > state.term and is_complete
         state.send_in_term(PreVoteResponse(state.node_id, message.sender, state.term, message.campaign_term, granted))
 
     def on_pre_vote_response(self, message: PreVoteResponse) -> None:

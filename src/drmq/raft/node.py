@@ -279,9 +279,13 @@ class Node:
             self._state.hasten_election(0)
 
     def delay_election(self, patience: int) -> None:
-        """The driver expects another replica to campaign: wait so many times longer than usual before this one does."""
+        """The driver expects another replica to campaign: wait so many times longer than usual before this one does.
+
+        Not if a replica asks for this one's vote and lacks entries that this one has: then it cannot be elected.
+        """
         if self._leader is None and self._state.leader_id is None:
             self._state.timeout_ticks *= patience
+            self._state.expects_other = True
 
     def on_voter_returned(self, rank: int = 0) -> None:
         """The driver knows that a voter can be reached again: if campaigns have failed, the next one follows soon."""

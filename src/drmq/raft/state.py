@@ -49,6 +49,8 @@ class ReplicaState:
         self.elapsed_ticks = 0
         """Since the leader was last heard, a vote was granted, or an election began."""
         self.timeout_ticks = 0
+        self.expects_other = False
+        """Whether this timeout is longer than usual, because another replica is expected to campaign first."""
         self.campaigns = 0
         """How often this node has campaigned since it last had a leader or reason to expect success."""
         self.campaign_cause = Cause.TIMEOUT
@@ -172,6 +174,7 @@ class ReplicaState:
         nodes are missing or too busy to answer, must not add to what keeps them busy.
         """
         self.elapsed_ticks = 0
+        self.expects_other = False
         doublings = min(max(self.campaigns - 2, 0), _DOUBLINGS_MAX)
         timeout = self.options.election_timeout_ticks << doublings
         self.timeout_ticks = timeout + int(self._random.random() * timeout)

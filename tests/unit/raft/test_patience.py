@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from drmq.raft import AppendAccepted, Heartbeat, LogIndex, PreVoteRequest, PreVoteResponse, Role, Term
 
 from .nodes import ME, OPTIONS, THREE, TWO, Driver, storage
@@ -108,3 +110,22 @@ def test_a_voter_that_returns_does_not_hasten_a_first_campaign() -> None:
     driver = Driver(storage(term=1))
     driver.node.on_voter_returned(0)
     assert ticks_until_campaign(driver) >= TIMEOUT_TICKS
+
+
+def test_a_replica_waits_for_another_that_is_expected_to_campaign() -> None:
+    driver = Driver(storage(term=1))
+    driver.node.delay_election(5)
+    assert 5 * TIMEOUT_TICKS <= ticks_until_campaign(driver) < 10 * TIMEOUT_TICKS
+
+
+@pytest.mark.parametrize("last_index", [0, 1, 2])
+def test_a_replica_does_not_wait_for_another_that_lacks_entries(last_index: int) -> None:
+    """After a clean shutdown the first node that stopped lacks what the others have, and cannot be elected."""
+    driver = Driver(storage(terms=[1]))
+    driver.node.delay_election(5)
+    driver.receive(PreVoteRequest(TWO, ME, Term(1), Term(2), LogIndex(last_index), Term(min(last_index, 1))))
+    waited = ticks_until_campaign(driver)
+    if last_index == 0:
+        assert waited <= TIMEOUT_TICKS // 3
+    else:
+        assert waited >= 5 * TIMEOUT_TICKS
