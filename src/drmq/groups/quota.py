@@ -125,8 +125,8 @@ class Quota:
         """Whether members that are there already may count for a caller from now on."""
         return member_bytes <= self._left_of(caller, now_ms)[1] - self._held(caller)
 
-    def heir(self, owner: str | None, caller: str, size_bytes: int, growth: int, now_ms: int) -> str | None:
-        """For whom a place counts that has grown to `size_bytes`; None if it must not grow.
+    def charged_caller(self, owner: str | None, caller: str, size_bytes: int, growth: int, now_ms: int) -> str | None:
+        """The caller that a place counts for when it has grown to `size_bytes`; None if it must not grow.
 
         `owner` is the caller that it counts for now, if it exists. If another has come to it, for example because a
         member has moved, it counts for that one if there is room in its share. Otherwise, two callers could fill their

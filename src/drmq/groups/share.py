@@ -211,15 +211,15 @@ class ShareGroups:
     def _is_admitted(self, member: ShareMember, known: ShareMember | None, is_new_group: bool, now_ms: int) -> bool:
         """Whether there is room for the member, or for what it adds to its place. If so, it counts for its caller."""
         key, caller, size_bytes = (member.group_id, member.member_id), member.client_host, member_bytes(member)
-        heir: str | None
+        charged: str | None
         if is_new_group:
-            heir = caller if self._quota.admits(caller, 1, GROUP_BYTES, now_ms, size_bytes) else None
+            charged = caller if self._quota.admits(caller, 1, GROUP_BYTES, now_ms, size_bytes) else None
         else:
             growth = size_bytes - (0 if known is None else member_bytes(known))
-            heir = self._quota.heir(self.held.caller_of(key), caller, size_bytes, growth, now_ms)
-        if heir is not None:
-            self.held.put(key, heir, size_bytes)
-        return heir is not None
+            charged = self._quota.charged_caller(self.held.caller_of(key), caller, size_bytes, growth, now_ms)
+        if charged is not None:
+            self.held.put(key, charged, size_bytes)
+        return charged is not None
 
     def _refusal(self, request: ShareHeartbeatRequest) -> tuple[ErrorCode, str | None]:
         if not is_group_id(request.group_id):

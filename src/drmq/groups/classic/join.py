@@ -55,29 +55,29 @@ class Joins:
             request = replace(request, instance_id=None)
         known = self._rounds.groups.get(request.group_id)
         error = self._refusal(known, request)
-        heir = self._heir(known, request, turn.now_ms) if error is ErrorCode.NONE else None
-        if error is ErrorCode.NONE and heir is None:
+        charged = self._charged_caller(known, request, turn.now_ms) if error is ErrorCode.NONE else None
+        if error is ErrorCode.NONE and charged is None:
             # GROUP_MAX_SIZE_REACHED ends a Java consumer. A member that needs more than before, as with the partitions
             # that it owns, joins again after the other code, until there is room.
             is_present = known is not None and _present(known, request) is not None
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE if is_present else ErrorCode.GROUP_MAX_SIZE_REACHED
-        if heir is None:
+        if charged is None:
             turn.answer(ticket, JoinGroupResponse(error, request.member_id))
             return
         group = self._rounds.open(request.group_id)
         if request.member_id in group.members:
-            self._join_again(ticket, group, group.members[request.member_id], request, heir, turn)
+            self._join_again(ticket, group, group.members[request.member_id], request, charged, turn)
         elif request.member_id or not (request.instance_id or request.member_id_required):
             # An id that was assigned before, or an old client that expects to get one with the response.
             self._join_new(ticket, group, request.member_id or self._fresh_id(request), request, turn)
         elif request.instance_id in group.static:
             member = group.members[group.static[request.instance_id]]
-            self._join_returned(ticket, group, member, request, heir, turn)
+            self._join_returned(ticket, group, member, request, charged, turn)
         elif request.instance_id:
             self._join_new(ticket, group, self._fresh_id(request), request, turn)
         else:
             member_id = self._fresh_id(request)
-            self._rounds.add_pending(group, member_id, heir, request.session_timeout_ms, turn.now_ms)
+            self._rounds.add_pending(group, member_id, charged, request.session_timeout_ms, turn.now_ms)
             turn.answer(ticket, JoinGroupResponse(ErrorCode.MEMBER_ID_REQUIRED, member_id))
 
     def _refusal(self, group: Group | None, request: JoinGroupRequest) -> ErrorCode:
@@ -111,8 +111,8 @@ class Joins:
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         return ErrorCode.NONE
 
-    def _heir(self, group: Group | None, request: JoinGroupRequest, now_ms: int) -> str | None:
-        """For whom the member counts. None if there is no room for it, or for what a present one adds to its place."""
+    def _charged_caller(self, group: Group | None, request: JoinGroupRequest, now_ms: int) -> str | None:
+        """The caller that the member counts for. None if there is no room for it, or for what a present one adds."""
         names = (request.member_id, request.instance_id, request.client_id, request.client_host)
         size_bytes = MEMBER_BYTES + len(request.protocol_type) + member_bytes(names, request.protocols)
         caller, owner, growth = request.client_host, None, size_bytes
@@ -125,7 +125,7 @@ class Joins:
                 growth -= GROUP_BYTES
         if group is None and request.group_id not in self._replicated:
             return caller if self._quota.admits(caller, 1, GROUP_BYTES, now_ms, size_bytes) else None
-        return self._quota.heir(owner, caller, size_bytes, growth, now_ms)
+        return self._quota.charged_caller(owner, caller, size_bytes, growth, now_ms)
 
     def _join_new(self, ticket: int, group: Group, member_id: str, request: JoinGroupRequest, turn: Turn) -> None:
         member = Member(
@@ -143,7 +143,7 @@ class Joins:
         self._join_round(ticket, group, member, turn)
 
     def _join_again(
-        self, ticket: int, group: Group, member: Member, request: JoinGroupRequest, heir: str, turn: Turn
+        self, ticket: int, group: Group, member: Member, request: JoinGroupRequest, charged: str, turn: Turn
     ) -> None:
         changed = member.protocols != request.protocols or group.protocol_type != request.protocol_type
         may_keep_place = (
@@ -154,11 +154,11 @@ class Joins:
             self._rounds.renew_session(group, member, turn.now_ms)
             turn.answer(ticket, group.join_response(member))
             return
-        self._update(group, member, request, heir)
+        self._update(group, member, request, charged)
         self._join_round(ticket, group, member, turn)
 
     def _join_returned(
-        self, ticket: int, group: Group, member: Member, request: JoinGroupRequest, heir: str, turn: Turn
+        self, ticket: int, group: Group, member: Member, request: JoinGroupRequest, charged: str, turn: Turn
     ) -> None:
         """A static member has returned without its id. In a stable group this may need no rebalance.
 
@@ -171,7 +171,7 @@ class Joins:
             member.metadata_for(group.protocol_name),
         )
         self._rounds.replace_id(group, member, self._fresh_id(request), turn)
-        self._update(group, member, request, heir)
+        self._update(group, member, request, charged)
         unchanged = (
             group.state is GroupState.STABLE
             and group.choose_protocol() == group.protocol_name
@@ -202,7 +202,7 @@ class Joins:
         self._rounds.park_join(group, member, ticket, turn)
         self._rounds.maybe_end_join_round(group, turn)
 
-    def _update(self, group: Group, member: Member, request: JoinGroupRequest, heir: str) -> None:
+    def _update(self, group: Group, member: Member, request: JoinGroupRequest, charged: str) -> None:
         before = member.stored_bytes
         member.client_id = request.client_id
         member.client_host = request.client_host
@@ -213,7 +213,7 @@ class Joins:
         self._rounds.add_unstored(group, max(0, member.stored_bytes - before))
         # A join with another type gets this far only if the member is alone, and then the group adopts that type.
         group.protocol_type = request.protocol_type
-        self._rounds.hold(group, member, heir)
+        self._rounds.hold(group, member, charged)
 
     def _fresh_id(self, request: JoinGroupRequest) -> str:
         # An administrator recognises a static member by its instance id, whatever its client id is.

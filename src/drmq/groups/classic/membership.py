@@ -69,14 +69,14 @@ class Membership:
             self._rounds.note_sync(group, member)
             size_bytes = sum(map(len, shares.values()))
             owner, growth = self._rounds.held.caller_of(group.group_id), size_bytes - group.released_bytes
-            heir = self._quota.heir(owner, member.client_host, size_bytes, growth, turn.now_ms)
-            if heir is None:
+            charged = self._quota.charged_caller(owner, member.client_host, size_bytes, growth, turn.now_ms)
+            if charged is None:
                 # Clients join again after this code, until there is room. Codes that say more, such as
                 # GROUP_MAX_SIZE_REACHED, end a Java consumer, then the next leader of the group, until none is left.
                 turn.answer(ticket, SyncGroupResponse(ErrorCode.COORDINATOR_NOT_AVAILABLE))
                 return
             self._rounds.park_sync(group, member, ticket, turn)
-            self._rounds.assign(group, shares, heir, turn)
+            self._rounds.assign(group, shares, charged, turn)
 
     def heartbeat(self, ticket: int, request: HeartbeatRequest, turn: Turn) -> None:
         group = self._rounds.groups.get(request.group_id)
