@@ -35,14 +35,15 @@ def first_records(batch: Buffer, start: int, *, rows_max: int, bytes_max: int) -
     """
     with _one_at_a_time:
         columns = next(_pieces(batch, start, _INT64_MAX, rows_max, bytes_max))
-        return list(_rows(batch, columns)), columns.next_offset
+        return list(_rows(_exact(batch), columns)), columns.next_offset
 
 
 def each_record(batch: Buffer, start: int, end: int, use: Callable[[Record], T]) -> list[T]:
     """What `use` makes of each record from `start` to `end`. Raises `InvalidBatch`."""
     with _one_at_a_time:
         pieces = _pieces(batch, start, end, _PIECE_ROWS, _PIECE_BYTES)
-        return [use(record) for columns in pieces for record in _rows(batch, columns)]
+        exact = _exact(batch)
+        return [use(record) for columns in pieces for record in _rows(exact, columns)]
 
 
 def _pieces(batch: Buffer, start: int, end: int, rows_max: int, bytes_max: int) -> Iterator[Columns]:
@@ -57,20 +58,21 @@ def _pieces(batch: Buffer, start: int, end: int, rows_max: int, bytes_max: int) 
     )
 
 
-def _rows(batch: Buffer, columns: Columns) -> Iterator[Record]:
+def _exact(batch: Buffer) -> Iterator[Record]:
+    """The records of a batch, parsed one by one when the first of them is asked for."""
+    yield from iter_records(batch, decompressed_size_max=DECOMPRESSED_BYTES_MAX)
+
+
+def _rows(exact: Iterator[Record], columns: Columns) -> Iterator[Record]:
     assert columns.key is not None
     assert columns.value is not None
     assert columns.headers is not None
     keys, values, headers = Cells(columns.key), Cells(columns.value), HeaderCells(columns.headers)
     offsets, timestamps = columns.offsets.cast("B").cast("q"), columns.timestamps.cast("B").cast("q")
-    # A time whose microseconds do not fit into 64 bits is no time in the columns. Rare, so the batch is read again.
-    far = _timestamps(batch) if columns.timestamp_null_count else {}
     for row in range(columns.row_count):
-        offset = Offset(offsets[row])
-        timestamp = far.get(offset, timestamps[row] // 1_000)
+        offset, timestamp = Offset(offsets[row]), timestamps[row] // 1_000
+        if not timestamp and columns.timestamp_null_count:
+            # The microseconds do not fit into 64 bits, so the columns have no time. `exact` goes through the batch
+            # once, whatever the number of such records, and keeps none of them.
+            timestamp = next(each.timestamp for each in exact if each.offset == offset)
         yield Record(offset, timestamp, keys[row], values[row], headers[row])
-
-
-def _timestamps(batch: Buffer) -> dict[Offset, int]:
-    records = iter_records(batch, decompressed_size_max=DECOMPRESSED_BYTES_MAX)
-    return {record.offset: record.timestamp for record in records}

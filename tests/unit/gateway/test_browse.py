@@ -18,7 +18,7 @@ from drmq.gateway.browse import Browser, decode_cursor
 from drmq.gateway.problems import ProblemError
 from drmq.gateway.types import RecordPage
 from drmq.model import Offset, TopicPartition
-from drmq.records import Buffer, Codec, Record, encode_batch, iter_batches
+from drmq.records import Buffer, Codec, Record, encode_batch, iter_batches, iter_records
 
 MIB = 1_048_576
 
@@ -97,10 +97,10 @@ def test_calls_at_the_same_time_need_the_memory_of_one_batch(
         most = max(most, open_now)
         yield from iter_columns(*args, **options)
 
-    def closed(batch: Buffer, columns: Columns) -> Iterator[Record]:
+    def closed(exact: Iterator[Record], columns: Columns) -> Iterator[Record]:
         nonlocal open_now
         open_now -= 1
-        return rows(batch, columns)
+        return rows(exact, columns)
 
     rows = decoding._rows
     monkeypatch.setattr(decoding, "iter_columns", counted)
@@ -198,3 +198,21 @@ def test_times_far_in_the_future_are_shown_as_they_are(order: str) -> None:
     records = [Record(Offset(at), when, None, b"x") for at, when in enumerate(times)]
     page = look(Log([bytes(encode_batch(records, base_offset=Offset(0)))]), order)
     assert sorted(each.timestamp_ms for each in page.items) == times
+
+
+def test_a_batch_of_such_times_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not once for each piece, which would take a thousand times as long for a batch of a million records."""
+    parsed = 0
+
+    def counted(batch: Buffer, **options: Any) -> Iterator[Record]:
+        nonlocal parsed
+        parsed += 1
+        return iter_records(batch, **options)
+
+    monkeypatch.setattr(decoding, "iter_records", counted)
+    records = [Record(Offset(at), 10**18 + at if at % 2 else 0, None, b"x") for at in range(5_000)]
+    batch = bytes(encode_batch(records, base_offset=Offset(0)))
+    assert decoding.each_record(batch, 100, 4_900, lambda record: record.timestamp) == [
+        record.timestamp for record in records[100:4_900]
+    ]
+    assert parsed == 1
